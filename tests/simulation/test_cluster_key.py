@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from pulsarish.bookie.access import PERMISSIONS
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.model.errors import AuthenticationError, AuthorizationError
+from pulsarish.runtime.cluster_members import read_cluster_key
 from pulsarish.runtime.seams import CallFailed, StreamBroken, World
-from pulsarish.security.cluster_key import ClusterKey
+from pulsarish.security.cluster_key import CLUSTER_METHOD
+from pulsarish.security.credentials import Credentials
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import bookie_pb2 as pb
@@ -51,13 +54,19 @@ def play(key_file: str, role: str | None, refused: dict[str, int]) -> None:
         await bookie.start()
         assert set(CALLS) == set(bookie.service.calls())
         assert set(bookie.service.streams()) == {"bookie.add", "bookie.read"}
+        assert set(PERMISSIONS) == {*bookie.service.calls(), *bookie.service.streams()}
         return bookie
 
     async def call(world: World, address: str) -> None:
         assert isinstance(world.connections, SimConnections)
         if role is not None:
-            key = ClusterKey.read(key_file, world.clock.wall_ms)
-            world.connections.credentials = key.credentials_of(role)
+            key = read_cluster_key(key_file, world.clock.wall_ms)
+            if role in ("auditor", "reader"):
+                token = key.reader_token(60_000, [1] if role == "reader" else None)
+                shown = Credentials(CLUSTER_METHOD, token)
+                world.connections.credentials = lambda: shown
+            else:
+                world.connections.credentials = key.credentials_of(role)
         codes: dict[str, int] = {}
         for method, (request, kind) in CALLS.items():
             try:
@@ -70,7 +79,7 @@ def play(key_file: str, role: str | None, refused: dict[str, int]) -> None:
                     AuthenticationError.code
                     if "only members" in text
                     else AuthorizationError.code
-                    if "is no member of the cluster" in text
+                    if "of the cluster may not use" in text
                     else 0
                 )
                 continue
@@ -102,9 +111,24 @@ def test_a_stranger_may_call_nothing(key_file: str) -> None:
     play(key_file, None, dict.fromkeys(everything, AuthenticationError.code))
 
 
-@pytest.mark.parametrize("role", ["broker", "autorecovery", "operator"])
-def test_a_member_may_call_everything(key_file: str, role: str) -> None:
-    play(key_file, role, {})
+OWNERS_ALONE = {"bookie.write_lacs", "bookie.change_trash"}
+CHANGES = {"bookie.add", "bookie.fence", "bookie.recovery_read", "bookie.clear_limbo"}
+LISTS = {"bookie.list_ledgers", "bookie.list_entries", "bookie.status"}
+
+
+@pytest.mark.parametrize(
+    ("role", "refused"),
+    [
+        ("broker", set()),
+        ("operator", set()),
+        ("autorecovery", OWNERS_ALONE | {"bookie.list_trash"}),
+        ("bookie", OWNERS_ALONE | {"bookie.list_trash"}),
+        ("auditor", OWNERS_ALONE | CHANGES),
+        ("reader", OWNERS_ALONE | CHANGES | LISTS | {"bookie.list_trash"}),
+    ],
+)
+def test_a_member_may_call_what_its_role_needs(key_file: str, role: str, refused: set[str]) -> None:
+    play(key_file, role, dict.fromkeys(refused, AuthorizationError.code))
 
 
 def test_another_role_may_call_nothing(key_file: str) -> None:
