@@ -82,9 +82,16 @@ def standalone_configs(
         secure: as ``cluster up --secure``: TLS on every port, tokens, grants. Files are in
             ``directory/security``, which the start makes.
 
-    Raises ``ConfigError``, also for another place of the metadata: its tree is this process's own.
+    Raises ``ConfigError``, also for another place of the metadata: its tree is this process's own,
+    and for a directory of ``secure`` without it.
     """
-    security = SecurityFiles(Path(directory) / "security") if secure else None
+    files = SecurityFiles(Path(directory) / "security")
+    if not secure and files.home.exists():
+        raise ConfigError(
+            f"{directory} was started with --secure before, and without it every program that "
+            f"reaches its ports could use it: add --secure, or move {files.home} away to open it"
+        )
+    security = files if secure else None
     kept_in = f"{directory}/metadata"
     url = "memory:" if in_memory and metadata_address is None else f"embedded:{kept_in}"
     of_bookie = {

@@ -19,6 +19,7 @@ from pulsarish.security.credentials import Credentials
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import bookie_pb2 as pb
+from pulsarish.wire.bookie import ReadItem, encode_read
 from tests.support.bookies import small_config
 from tests.support.brokers import BrokerCluster
 
@@ -169,3 +170,53 @@ def test_brokers_show_what_bookies_want(key_file: str) -> None:
         await sim.node("client").run(publish)
 
     sim.run(main, 3_000.0)
+
+
+def replace_key(key_file: str) -> None:
+    Path(key_file).write_bytes(b64encode(b"n" * 32) + b"\n")
+
+
+def test_a_reader_reads_only_the_ledgers_of_its_token_and_loses_its_stream_with_the_key(
+    key_file: str,
+) -> None:
+    sim = Simulation(1)
+
+    async def serve(world: World) -> Bookie:
+        bookie = Bookie(world, small_config("b", cluster_key_file=key_file))
+        await bookie.start()
+        return bookie
+
+    async def read(world: World, bookie: Bookie) -> None:
+        assert isinstance(world.connections, SimConnections)
+        key = read_cluster_key(key_file, world.clock.wall_ms)
+        shown = Credentials(CLUSTER_METHOD, key.reader_token(60_000, [1]))
+        world.connections.credentials = lambda: shown
+        for ledger, refused in ((1, False), (2, True)):
+            stream = await world.connections.open(bookie.address, "bookie.read")
+            item = ReadItem(1, ledger, [(0, 0)], 1_000)
+            await stream.send([encode_read(bookie.instance_id, [item])])
+            if refused:
+                with pytest.raises(StreamBroken, match="does not name ledger 2"):
+                    await stream.receive()
+            else:
+                assert await stream.receive()
+                kept = stream
+            request = pb.ReadLacRequest(instance_id=bookie.instance_id, ledger=ledger)
+            data = await world.connections.call(
+                bookie.address,
+                "bookie.read_lac",
+                request.SerializeToString(),
+                timeout_seconds=5.0,
+            )
+            code = pb.ReadLacResponse.FromString(data).code
+            assert (code == AuthorizationError.code) is refused
+        replace_key(key_file)
+        async with world.clock.timeout(3.0):
+            with pytest.raises(StreamBroken, match="removed from cluster_key_file"):
+                await kept.receive()
+
+    async def main() -> None:
+        bookie = await sim.node("b").run(serve)
+        await sim.node("c").run(lambda world: read(world, bookie))
+
+    sim.run(main, 600.0)
