@@ -51,6 +51,7 @@ STANDING: Final = (
     "journal",
     "leader election",
     "lost bookies",
+    "ends of streams",
     "metadata-age",
     "probe",
     "progress watchdog",
