@@ -11,13 +11,13 @@ from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.process import start_node
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.session_watch import SessionWatch
+from pulsarish.runtime.cluster_members import member_credentials
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Histogram, Metrics
 from pulsarish.runtime.network.tls_options import tls_of_client
 from pulsarish.runtime.network.watch_ports import WatchPorts
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, SessionState, World
 from pulsarish.runtime.watch_face import answer_watcher
-from pulsarish.security.cluster_key import member_credentials
 
 __all__ = ["start_autorecovery"]
 
@@ -84,9 +84,7 @@ async def start_autorecovery(config: AutoRecoveryConfig, process: NodeProcess) -
         process,
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
-        credentials=lambda clock: member_credentials(
-            config.cluster_key_file, "autorecovery", clock.wall_ms
-        ),
+        credentials=member_credentials(config.cluster_key_file, "autorecovery"),
         make=lambda world, _: _AutoRecoveryNode(world, config, process.care.lags),
         ready=lambda node: f"autorecovery ready{node.http.ready_words()}",
         tls=tls_of_client(config),

@@ -37,6 +37,7 @@ from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.model.errors import BookieIOError
+from pulsarish.runtime.cluster_members import read_cluster_key
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
@@ -44,7 +45,6 @@ from pulsarish.runtime.network.addresses import advertised_address, host_of, por
 from pulsarish.runtime.network.tls_options import tls_of_server
 from pulsarish.runtime.network.watch_ports import WatchPorts
 from pulsarish.runtime.seams import IndexCorrupt, Listener, World
-from pulsarish.security.cluster_key import ClusterKey
 from pulsarish.security.membership import Membership
 
 __all__ = ["Bookie"]
@@ -75,7 +75,7 @@ class Bookie:
         self._world = world
         self.wall_ms = world.clock.wall_ms
         self._access = Access(
-            ClusterKey.read(config.cluster_key_file, world.clock.wall_ms)
+            read_cluster_key(config.cluster_key_file, world.clock.wall_ms)
             if config.cluster_key_file
             else None,
             Membership(config.tls_cluster_name, config.tls_allowed_roles, world.clock.wall_ms)
@@ -286,10 +286,8 @@ class Bookie:
             _ = run_in_background(world.tasks, world.clock, "scrub", self._run_scrub)
         watch = partial(self._age.watch, config.metadata_check_interval_seconds)
         _ = run_in_background(world.tasks, world.clock, "metadata-age", watch)
-        if self._access.asks_certificates:
-            _ = run_in_background(
-                world.tasks, world.clock, "ends of certificates", service.end_expired
-            )
+        if self._access.ends_streams:
+            _ = run_in_background(world.tasks, world.clock, "ends of streams", service.end_expired)
         watch = partial(self._position.watch, config.journal_position_interval_seconds)
         self._positions = run_in_background(world.tasks, world.clock, "journal-position", watch)
         _ = world.tasks.spawn(

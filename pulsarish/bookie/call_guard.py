@@ -9,7 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError, Message
 
-from pulsarish.bookie.access import Access
+from pulsarish.bookie.access import Access, check_ledger
 from pulsarish.model.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -39,6 +39,11 @@ _FAILURES: Final[dict[str, Callable[[int, str], Message]]] = {
     "bookie.change_trash": lambda code, why: pb.ChangeTrashResponse(code=code, message=why),
 }
 
+_LEDGER_OF: Final[dict[str, Callable[[bytes], int]]] = {
+    "bookie.read_lac": lambda request: pb.ReadLacRequest.FromString(request).ledger,
+}
+"""The ledger that a request is about, of the calls for those whose tokens name ledgers."""
+
 
 def guarded(name: str, handler: Callable[[bytes], Awaitable[bytes]], access: Access) -> CallHandler:
     """Return a handler that always answers, and serves only those who may call.
@@ -50,12 +55,14 @@ def guarded(name: str, handler: Callable[[bytes], Awaitable[bytes]], access: Acc
 
     async def handle(request: bytes, caller: Caller) -> bytes:
         try:
-            access.check(caller)
+            member = access.check(caller, name)
             if len(request) > _CALL_BYTES_MAX:
                 raise InvalidArgument(
                     f"a request of {len(request)} bytes is above the limit of {_CALL_BYTES_MAX}; "
                     "ask for less at a time"
                 )
+            if member is not None and member.ledgers is not None:
+                check_ledger(member, _LEDGER_OF[name](request))
             return await handler(request)
         except (AuthenticationError, AuthorizationError) as error:
             if failure is None:

@@ -6,11 +6,11 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import start_node
+from pulsarish.runtime.cluster_members import member_credentials
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.network.open_ports import open_options, warn_of_open_ports
 from pulsarish.runtime.network.tls_options import tls_of_client
-from pulsarish.security.cluster_key import member_credentials
 
 __all__ = ["open_bookie_options", "start_bookie"]
 
@@ -38,9 +38,7 @@ async def start_bookie(config: BookieConfig, process: NodeProcess) -> RunningNod
         process,
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
-        credentials=lambda clock: member_credentials(
-            config.cluster_key_file, "bookie", clock.wall_ms
-        ),
+        credentials=member_credentials(config.cluster_key_file, "bookie"),
         make=lambda world, _: Bookie(world, config, lags=process.care.lags),
         ready=ready,
         tls=tls_of_client(config),

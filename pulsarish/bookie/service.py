@@ -16,7 +16,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.bookie.access import Access
+from pulsarish.bookie.access import Access, check_ledger
 from pulsarish.bookie.add_session import AddSession
 from pulsarish.bookie.answer_room import AnswerRoom
 from pulsarish.bookie.call_guard import guarded
@@ -49,6 +49,7 @@ from pulsarish.runtime.seams import (
     StreamHandler,
     Tasks,
 )
+from pulsarish.security.cluster_key import Member
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.bookie import (
     ReadAnswer,
@@ -85,7 +86,7 @@ class BookieService:
         access: Access,
     ) -> None:
         self._access = access
-        self._open: dict[Stream, None] = {}
+        self._open: dict[Stream, Member | None] = {}
         self._store = store
         self._garbage = garbage
         self._age = age
@@ -100,7 +101,11 @@ class BookieService:
         self._idle.set()
 
     def streams(self) -> dict[str, StreamHandler]:
-        return {"bookie.add": self._add_stream, "bookie.read": self._read_stream}
+        serves = {"bookie.add": self._add_stream, "bookie.read": self._read_stream}
+        return {
+            method: partial(self._serve, method=method, serve=serve)
+            for method, serve in serves.items()
+        }
 
     def calls(self) -> dict[str, CallHandler]:
         handlers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
@@ -136,18 +141,18 @@ class BookieService:
         return len(self._open)
 
     async def end_expired(self) -> None:
-        """End the streams of members whose certificates expire while they are open, within a
-        second.
+        """End the streams whose certificate or token ends, or whose key is removed, while they are
+        open, within about two seconds.
         """
         while True:
             await self._clock.sleep(_EXPIRY_LOOK_SECONDS)
-            for stream in list(self._open):
-                if refusal := self._access.certificate_refusal(stream.caller):
+            for stream, member in list(self._open.items()):
+                if refusal := self._access.end_of(stream.caller, member):
                     _log.warning("a stream is ended", peer=stream.peer, reason=refusal)
                     stream.abort(f"AuthorizationError: {refusal}")
 
-    def _opened(self, stream: Stream) -> None:
-        self._open[stream] = None
+    def _opened(self, stream: Stream, member: Member | None) -> None:
+        self._open[stream] = member
         self._idle.clear()
 
     def _closed(self, stream: Stream) -> None:
@@ -163,19 +168,18 @@ class BookieService:
             f"{task} {stream.peer}", error, Scope(ScopeKind.CONNECTION, stream.peer, end)
         )
 
-    def _permits(self, method: str, stream: Stream) -> bool:
-        """Return whether the caller may open a stream. If not, the stream ends with the reason."""
+    async def _serve(
+        self, stream: Stream, method: str, serve: Callable[[Stream, Member | None], Awaitable[None]]
+    ) -> None:
+        """Serve a stream if its caller may open it. If not, the stream ends with the reason."""
         try:
-            self._access.check(stream.caller)
+            member = self._access.check(stream.caller, method)
         except (AuthenticationError, AuthorizationError) as error:
-            _log.warning("a stream is refused", method=method, peer=stream.peer, reason=error)
-            stream.abort(f"{type(error).__name__}: {error}")
-            return False
-        return True
+            _refuse(stream, method, error)
+        else:
+            await serve(stream, member)
 
-    async def _add_stream(self, stream: Stream) -> None:
-        if not self._permits("bookie.add", stream):
-            return
+    async def _add_stream(self, stream: Stream, member: Member | None) -> None:
         session = AddSession(
             stream,
             self._store,
@@ -183,7 +187,7 @@ class BookieService:
             self._config.connection_size_bytes,
             lambda error: self._contain("adds", error, stream),
         )
-        self._opened(stream)
+        self._opened(stream, member)
         writer = self._tasks.spawn(
             self._send_adds(stream, session), name=f"add answers {stream.peer}"
         )
@@ -202,13 +206,12 @@ class BookieService:
             # Any error: without a writer no add on this connection is answered.
             self._contain("add answers", error, stream)
 
-    async def _read_stream(self, stream: Stream) -> None:
-        if not self._permits("bookie.read", stream):
-            return
+    async def _read_stream(self, stream: Stream, member: Member | None) -> None:
         requests: asyncio.Queue[tuple[str, list[ReadItem]] | None] = asyncio.Queue(
             _READ_REQUESTS_MAX
         )
-        self._opened(stream)
+        is_limited = member is not None and member.ledgers is not None
+        self._opened(stream, member)
         worker = self._tasks.spawn(self._work_reads(stream, requests), name=f"reads {stream.peer}")
         try:
             while (message := await stream.receive()) is not None:
@@ -216,6 +219,12 @@ class BookieService:
                     request = decode_read(message)
                 except (DecodeError, ValueError) as error:
                     stream.abort(f"no valid ReadRequest: {error}")
+                    break
+                try:
+                    for item in request[1] if is_limited else ():
+                        check_ledger(member, item.ledger_id)
+                except AuthorizationError as error:
+                    _refuse(stream, "bookie.read", error)
                     break
                 await requests.put(request)
         except StreamBroken:
@@ -456,6 +465,11 @@ def _group(items: list[ReadItem], start: int, count_max: int, limit_bytes: int) 
         size_bytes += items[end].max_bytes
         end += 1
     return items[start:end]
+
+
+def _refuse(stream: Stream, method: str, error: Exception) -> None:
+    _log.warning("a stream is refused", method=method, peer=stream.peer, reason=error)
+    stream.abort(f"{type(error).__name__}: {error}")
 
 
 async def _send(stream: Stream, parts: list[bytes | bytearray | memoryview]) -> bool:

@@ -9,6 +9,7 @@ from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import start_node
+from pulsarish.runtime.cluster_members import member_credentials
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.network.https import read_https
@@ -16,7 +17,6 @@ from pulsarish.runtime.network.open_ports import open_options, warn_of_open_port
 from pulsarish.runtime.world import Production
 from pulsarish.security.authentication import Authenticator
 from pulsarish.security.chain import make_authenticator
-from pulsarish.security.cluster_key import member_credentials
 
 __all__ = ["authenticator_of", "open_broker_options", "start_broker"]
 
@@ -98,9 +98,7 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
         process,
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
-        credentials=lambda clock: member_credentials(
-            config.cluster_key_file, "broker", clock.wall_ms
-        ),
+        credentials=member_credentials(config.cluster_key_file, "broker"),
         make=lambda world, parts: Broker(
             world,
             config,

@@ -25,6 +25,7 @@ from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.model.errors import ConfigError
+from pulsarish.runtime.cluster_members import member_credentials
 from pulsarish.runtime.config import load
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
@@ -32,7 +33,6 @@ from pulsarish.runtime.network.addresses import plain_address
 from pulsarish.runtime.network.open_ports import warn_of_open_ports
 from pulsarish.runtime.seams import MetadataStore
 from pulsarish.runtime.world import Production, production
-from pulsarish.security.cluster_key import member_credentials
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["StandaloneConfigs", "standalone_configs", "start_standalone"]
@@ -82,9 +82,16 @@ def standalone_configs(
         secure: as ``cluster up --secure``: TLS on every port, tokens, grants. Files are in
             ``directory/security``, which the start makes.
 
-    Raises ``ConfigError``, also for another place of the metadata: its tree is this process's own.
+    Raises ``ConfigError``, also for another place of the metadata: its tree is this process's own,
+    and for a directory of ``secure`` without it.
     """
-    security = SecurityFiles(Path(directory) / "security") if secure else None
+    files = SecurityFiles(Path(directory) / "security")
+    if not secure and files.home.exists():
+        raise ConfigError(
+            f"{directory} was started with --secure before, and without it every program that "
+            f"reaches its ports could use it: add --secure, or move {files.home} away to open it"
+        )
+    security = files if secure else None
     kept_in = f"{directory}/metadata"
     url = "memory:" if in_memory and metadata_address is None else f"embedded:{kept_in}"
     of_bookie = {
@@ -313,7 +320,7 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
     # The bookie's connections to others are the broker's, too: one process has one network.
     parts = production(
         outside=process.outside,
-        credentials=lambda clock: member_credentials(key_file, "broker", clock.wall_ms),
+        credentials=member_credentials(key_file, "broker"),
         tls=configs.broker.client_tls(),
     )
     tree: _Tree

@@ -129,9 +129,12 @@ class BookieAccess:
     def credentials(self, wall_ms: Callable[[], int]) -> CredentialsSource:
         """Return what is shown to bookies at each opening. Raises ``ConfigError``."""
         # It loads what makes tokens, which the driver does not wait for.
-        from pulsarish.security.cluster_key import member_credentials
+        from pulsarish.runtime.cluster_members import read_cluster_key
+        from pulsarish.security.credentials import no_credentials
 
-        return member_credentials(self.cluster_key_file, "operator", wall_ms)
+        if not self.cluster_key_file:
+            return no_credentials
+        return read_cluster_key(self.cluster_key_file, wall_ms).credentials_of("operator")
 
 
 NO_BOOKIE_ACCESS: Final = BookieAccess()

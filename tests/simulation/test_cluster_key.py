@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from pulsarish.bookie.access import PERMISSIONS
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.model.errors import AuthenticationError, AuthorizationError
+from pulsarish.runtime.cluster_members import read_cluster_key
 from pulsarish.runtime.seams import CallFailed, StreamBroken, World
-from pulsarish.security.cluster_key import ClusterKey
+from pulsarish.security.cluster_key import CLUSTER_METHOD
+from pulsarish.security.credentials import Credentials
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import bookie_pb2 as pb
+from pulsarish.wire.bookie import ReadItem, encode_read
 from tests.support.bookies import small_config
 from tests.support.brokers import BrokerCluster
 
@@ -51,13 +55,19 @@ def play(key_file: str, role: str | None, refused: dict[str, int]) -> None:
         await bookie.start()
         assert set(CALLS) == set(bookie.service.calls())
         assert set(bookie.service.streams()) == {"bookie.add", "bookie.read"}
+        assert set(PERMISSIONS) == {*bookie.service.calls(), *bookie.service.streams()}
         return bookie
 
     async def call(world: World, address: str) -> None:
         assert isinstance(world.connections, SimConnections)
         if role is not None:
-            key = ClusterKey.read(key_file, world.clock.wall_ms)
-            world.connections.credentials = key.credentials_of(role)
+            key = read_cluster_key(key_file, world.clock.wall_ms)
+            if role in ("auditor", "reader"):
+                token = key.reader_token(60_000, [1] if role == "reader" else None)
+                shown = Credentials(CLUSTER_METHOD, token)
+                world.connections.credentials = lambda: shown
+            else:
+                world.connections.credentials = key.credentials_of(role)
         codes: dict[str, int] = {}
         for method, (request, kind) in CALLS.items():
             try:
@@ -70,7 +80,7 @@ def play(key_file: str, role: str | None, refused: dict[str, int]) -> None:
                     AuthenticationError.code
                     if "only members" in text
                     else AuthorizationError.code
-                    if "is no member of the cluster" in text
+                    if "of the cluster may not use" in text
                     else 0
                 )
                 continue
@@ -102,9 +112,24 @@ def test_a_stranger_may_call_nothing(key_file: str) -> None:
     play(key_file, None, dict.fromkeys(everything, AuthenticationError.code))
 
 
-@pytest.mark.parametrize("role", ["broker", "autorecovery", "operator"])
-def test_a_member_may_call_everything(key_file: str, role: str) -> None:
-    play(key_file, role, {})
+OWNERS_ALONE = {"bookie.write_lacs", "bookie.change_trash"}
+CHANGES = {"bookie.add", "bookie.fence", "bookie.recovery_read", "bookie.clear_limbo"}
+LISTS = {"bookie.list_ledgers", "bookie.list_entries", "bookie.status"}
+
+
+@pytest.mark.parametrize(
+    ("role", "refused"),
+    [
+        ("broker", set()),
+        ("operator", set()),
+        ("autorecovery", OWNERS_ALONE | {"bookie.list_trash"}),
+        ("bookie", OWNERS_ALONE | {"bookie.list_trash"}),
+        ("auditor", OWNERS_ALONE | CHANGES),
+        ("reader", OWNERS_ALONE | CHANGES | LISTS | {"bookie.list_trash"}),
+    ],
+)
+def test_a_member_may_call_what_its_role_needs(key_file: str, role: str, refused: set[str]) -> None:
+    play(key_file, role, dict.fromkeys(refused, AuthorizationError.code))
 
 
 def test_another_role_may_call_nothing(key_file: str) -> None:
@@ -145,3 +170,53 @@ def test_brokers_show_what_bookies_want(key_file: str) -> None:
         await sim.node("client").run(publish)
 
     sim.run(main, 3_000.0)
+
+
+def replace_key(key_file: str) -> None:
+    Path(key_file).write_bytes(b64encode(b"n" * 32) + b"\n")
+
+
+def test_a_reader_reads_only_the_ledgers_of_its_token_and_loses_its_stream_with_the_key(
+    key_file: str,
+) -> None:
+    sim = Simulation(1)
+
+    async def serve(world: World) -> Bookie:
+        bookie = Bookie(world, small_config("b", cluster_key_file=key_file))
+        await bookie.start()
+        return bookie
+
+    async def read(world: World, bookie: Bookie) -> None:
+        assert isinstance(world.connections, SimConnections)
+        key = read_cluster_key(key_file, world.clock.wall_ms)
+        shown = Credentials(CLUSTER_METHOD, key.reader_token(60_000, [1]))
+        world.connections.credentials = lambda: shown
+        for ledger, refused in ((1, False), (2, True)):
+            stream = await world.connections.open(bookie.address, "bookie.read")
+            item = ReadItem(1, ledger, [(0, 0)], 1_000)
+            await stream.send([encode_read(bookie.instance_id, [item])])
+            if refused:
+                with pytest.raises(StreamBroken, match="does not name ledger 2"):
+                    await stream.receive()
+            else:
+                assert await stream.receive()
+                kept = stream
+            request = pb.ReadLacRequest(instance_id=bookie.instance_id, ledger=ledger)
+            data = await world.connections.call(
+                bookie.address,
+                "bookie.read_lac",
+                request.SerializeToString(),
+                timeout_seconds=5.0,
+            )
+            code = pb.ReadLacResponse.FromString(data).code
+            assert (code == AuthorizationError.code) is refused
+        replace_key(key_file)
+        async with world.clock.timeout(3.0):
+            with pytest.raises(StreamBroken, match="removed from cluster_key_file"):
+                await kept.receive()
+
+    async def main() -> None:
+        bookie = await sim.node("b").run(serve)
+        await sim.node("c").run(lambda world: read(world, bookie))
+
+    sim.run(main, 600.0)

@@ -14,9 +14,9 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, error_from_code
+from pulsarish.runtime.cluster_members import member_credentials
 from pulsarish.runtime.seams import Stream, StreamBroken, World
 from pulsarish.security.authentication import Authenticator
-from pulsarish.security.cluster_key import member_credentials
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.nodes import Node
 from pulsarish.sim.world.world import Simulation
@@ -109,8 +109,8 @@ class BrokerCluster:
         async def run(world: World) -> Broker:
             config = self.config(name)
             assert isinstance(world.connections, SimConnections)
-            world.connections.credentials = member_credentials(
-                config.cluster_key_file, "broker", world.clock.wall_ms
+            world.connections.credentials = member_credentials(config.cluster_key_file, "broker")(
+                world.clock
             )
             broker = Broker(world, config, authenticator=self._authenticator)
             await broker.start()

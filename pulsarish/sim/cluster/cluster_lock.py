@@ -13,12 +13,13 @@ from typing import Any, Final
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.runtime.client_authentication import Authentication
+from pulsarish.runtime.cluster_members import member_credentials, read_cluster_key
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 from pulsarish.security.authentication import Authenticator
 from pulsarish.security.chain import make_authenticator
 from pulsarish.security.client_security import HttpScheme
-from pulsarish.security.cluster_key import member_credentials
+from pulsarish.security.cluster_key import CLUSTER_METHOD
 from pulsarish.security.credentials import Credentials, CredentialsSource, Secret
 from pulsarish.security.keys import SigningKey
 from pulsarish.security.membership import MemberKind
@@ -154,8 +155,14 @@ class ClusterLock:
     def source_of(self, world: World, node: str) -> CredentialsSource:
         """Return what a process of a node shows."""
         if node in self._members:
-            return member_credentials(str(self._key_file), self._members[node], world.clock.wall_ms)
+            return member_credentials(str(self._key_file), self._members[node])(world.clock)
         return self._roles[node]
+
+    def reader(self, ledger_id: int) -> CredentialsSource:
+        """Return what a job shows to bookies that reads this ledger."""
+        key = read_cluster_key(str(self._key_file), self.now_ms)
+        token = key.reader_token(self._life_ms, [ledger_id])
+        return lambda: Credentials(CLUSTER_METHOD, token)
 
     def lengthen_lives(self) -> None:
         """Make longer tokens from now on: where one ends, consumers come again, and what is asked

@@ -45,6 +45,7 @@ STANDING: Final = (
     "checkpoint",
     "election ",
     "ends of credentials",
+    "ends of streams",
     "garbage",
     "given-up bookies",
     "grants of sessions",

@@ -8,6 +8,7 @@ from base64 import urlsafe_b64decode
 from dataclasses import replace
 from typing import Any, Final
 
+from pulsarish.bookie import access
 from pulsarish.bookie.access import Access
 from pulsarish.broker.clients import authorization
 from pulsarish.broker.clients.authorization import PERMISSIONS, Gate
@@ -81,10 +82,17 @@ def _never_ended(_was: object) -> object:
 
 
 def _any_caller(_was: object) -> object:
-    def check(_access: Access, _caller: Caller) -> None:
+    def check(_access: Access, _caller: Caller, _method: str) -> None:
         return
 
     return check
+
+
+def _any_method(_was: object) -> object:
+    def may_call(_role: str, _method: str) -> bool:
+        return True
+
+    return may_call
 
 
 def _any_audience(_was: object) -> object:
@@ -244,6 +252,11 @@ RIGHTS_MUTANTS: Final = (
         "cluster_key_not_checked",
         "a bookie serves members of the cluster only",
         replacing(Access, "check", _any_caller),
+    ),
+    _mutant(
+        "member_permissions_not_checked",
+        "the token of a reader opens nothing but reads",
+        replacing(access, "may_call", _any_method),
     ),
     _mutant(
         "audience_not_checked",

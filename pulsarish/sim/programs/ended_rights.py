@@ -39,6 +39,7 @@ from pulsarish.sim.cluster.cluster import SimCluster
 from pulsarish.sim.cluster.cluster_lock import APPLICATION, FORGERIES, ClusterLock
 from pulsarish.sim.cluster.operator import NAMESPACE, TOPICS, administer
 from pulsarish.sim.cluster.stage import LAST_SECONDS, Stage, text_of
+from pulsarish.sim.world.connections import SimConnections
 from pulsarish.wire._pb.bookie_pb2 import RecoveryReadRequest, RecoveryReadResponse
 
 __all__ = ["GUESTS", "IMPOSTOR", "SUBSCRIPTIONS", "EndedRights"]
@@ -242,11 +243,18 @@ class EndedRights:
         await world.clock.sleep(0.5)
 
     async def _ask_bookie(self, world: World) -> None:
-        """Ask a bookie for entries, with the token of an application."""
+        """Ask a bookie for entries, with the token of an application, or as a job that may read
+        another ledger.
+        """
         bookie = self.rng.choice(self.cluster.bookies)
         request = RecoveryReadRequest(ledger=1)
+        expected, connections = AuthenticationError.code, world.connections
+        if self.rng.random() < 0.5:
+            assert isinstance(connections, SimConnections)
+            connections = connections.showing(self.lock.reader(2))
+            expected = AuthorizationError.code
         try:
-            answer = await world.connections.call(
+            answer = await connections.call(
                 f"{bookie}:3181",
                 "bookie.recovery_read",
                 request.SerializeToString(),
@@ -256,7 +264,7 @@ class EndedRights:
             self.stage.trace(f"{bookie} does not answer an impostor: {error!r}")
             return
         code = RecoveryReadResponse.FromString(answer).code
-        if code != AuthenticationError.code:
+        if code != expected:
             self.report("impostor", f"{bookie} answered a client with code {code}", "")
 
     def _refused(self, who: str, error: PulsarishError) -> None:

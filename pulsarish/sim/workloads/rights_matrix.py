@@ -517,10 +517,13 @@ class _Run:
             self._matrix.expect(f"guess {number}", found=found, wanted=wanted)
 
     def _member(self, key: bytes = _KEY) -> Credentials:
-        return ClusterKey([Secret(key)], self._world.clock.wall_ms).credentials_of("broker")()
+        return self._cluster_key(key).credentials_of("broker")()
+
+    def _cluster_key(self, key: bytes = _KEY) -> ClusterKey:
+        return ClusterKey(lambda: [Secret(key)], self._world.clock.wall_ms)
 
     def _check_members(self) -> None:
-        access = Access(ClusterKey([Secret(_KEY)], self._world.clock.wall_ms), None)
+        access = Access(self._cluster_key(), None)
         audience = {"aud": "pulsarish-cluster"}
         members = {
             "a member": self._member(),
@@ -534,7 +537,7 @@ class _Run:
                 continue
             data = Credentials(CLUSTER_METHOD, shown.data) if name in members else shown
             try:
-                access.check(Caller(credentials=data))
+                access.check(Caller(credentials=data), "bookie.read")
                 found = True
             except (AuthenticationError, AuthorizationError):
                 found = False

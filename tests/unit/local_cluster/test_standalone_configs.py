@@ -5,6 +5,7 @@ flags.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +134,23 @@ def test_a_locked_server_is_not_opened_by_another_option(setting: str) -> None:
         ConfigError, match=f"{setting.partition('=')[0]} = .*(--secure|permissions)"
     ):
         locked(broker=[setting])
+
+
+def test_a_locked_directory_is_not_served_without_the_lock(tmp_path: Path) -> None:
+    def start(*, secure: bool) -> StandaloneConfigs:
+        return standalone_configs(
+            str(tmp_path),
+            in_memory=False,
+            environ={},
+            broker_overrides=(),
+            bookie_overrides=(),
+            secure=secure,
+        )
+
+    assert start(secure=False).security is None
+    files = start(secure=True).security
+    assert files is not None
+    files.make()
+    with pytest.raises(ConfigError, match=r"add --secure, or move .*security away"):
+        start(secure=False)
+    assert start(secure=True).security is not None

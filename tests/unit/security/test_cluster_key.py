@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
+from collections.abc import Sequence
 from pathlib import Path
 
 import jwt
 import pytest
 
-from pulsarish.model.errors import AuthenticationError, ConfigError
-from pulsarish.security.cluster_key import ClusterKey, member_credentials
+from pulsarish.model.errors import AuthenticationError, ConfigError, InvalidArgument
+from pulsarish.model.position import ID_MAX
+from pulsarish.runtime.clock import SystemClock
+from pulsarish.runtime.cluster_members import member_credentials, read_cluster_key
+from pulsarish.security.cluster_key import READER_LEDGERS_MAX, ClusterKey
 from pulsarish.security.credentials import NO_CREDENTIALS, Credentials, Secret
 
 OLD, NEW = b"o" * 64, b"n" * 48
@@ -32,20 +36,23 @@ def written(path: Path, *keys: bytes) -> str:
 
 
 def key(*keys: bytes, calendar: Calendar | None = None) -> ClusterKey:
-    return ClusterKey([Secret(each) for each in keys], calendar or Calendar())
+    kept = [Secret(each) for each in keys]
+    return ClusterKey(lambda: kept, calendar or Calendar())
 
 
 def test_a_member_is_known_by_its_token(tmp_path: Path) -> None:
     path = written(tmp_path / "key", OLD)
-    shown = member_credentials(path, "broker", Calendar())()
-    identity = ClusterKey.read(path, Calendar()).identify(shown)
-    assert (identity.role, identity.method) == ("broker", "cluster")
-    assert identity.expires_at_ms == START_MS + 600_000
+    member = read_cluster_key(path, Calendar())
+    shown = member.credentials_of("broker")()
+    found = read_cluster_key(path, Calendar()).identify(shown)
+    assert (found.role, found.ledgers) == ("broker", None)
+    assert found.expires_at_ms == START_MS + 600_000
+    assert b64encode(OLD).decode() not in repr(found)
     assert shown.data.reveal() not in repr(shown).encode()
 
 
 def test_without_a_file_a_member_shows_nothing() -> None:
-    assert member_credentials("", "broker", Calendar())() is NO_CREDENTIALS
+    assert member_credentials("", "broker")(SystemClock())() is NO_CREDENTIALS
 
 
 def test_a_key_is_replaced_step_by_step() -> None:
@@ -153,10 +160,86 @@ def test_a_bad_key_file_says_what_to_do(
     path.write_bytes(content)
     path.chmod(mode)
     with pytest.raises(ConfigError, match=why) as refused:
-        ClusterKey.read(str(path), Calendar())
+        read_cluster_key(str(path), Calendar())
     assert b64encode(OLD).decode() not in str(refused.value)
 
 
 def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cluster_key_file: .*none: No such file"):
-        ClusterKey.read(str(tmp_path / "none"), Calendar())
+    with pytest.raises(ConfigError, match=r"cluster_key_file: .*none cannot be read: No such file"):
+        read_cluster_key(str(tmp_path / "none"), Calendar())
+
+
+def test_a_key_is_replaced_in_the_file_of_a_running_process(tmp_path: Path) -> None:
+    path, calendar = written(tmp_path / "key", OLD), Calendar()
+    problems: list[str] = []
+    bookie = ClusterKey.read(path, calendar, problems.append)
+    broker = ClusterKey.read(path, calendar, problems.append)
+    shown = broker.credentials_of("broker")
+    first, before = shown(), bookie.identify(shown())
+
+    def becomes(*keys: bytes) -> None:
+        written(tmp_path / "key", *keys)
+        calendar.now_ms += 1_001
+
+    becomes(OLD, NEW)
+    assert shown() == first
+    becomes(NEW, OLD)
+    assert shown() != first
+    after = bookie.identify(shown())
+    assert (bookie.end_of(before), bookie.end_of(after)) == ("", "")
+    becomes(NEW)
+    assert "removed from cluster_key_file" in bookie.end_of(before)
+    assert bookie.end_of(after) == ""
+    with pytest.raises(AuthenticationError, match="another key"):
+        bookie.identify(first)
+    (tmp_path / "key").write_bytes(b"!!")
+    calendar.now_ms += 1_001
+    assert bookie.identify(shown()).role == "broker"
+    assert ["is not base64" in problem for problem in problems] == [True] * len(problems)
+    assert problems
+
+
+def reader(calendar: Calendar, life_ms: int, *ledger_ids: int) -> tuple[ClusterKey, Credentials]:
+    keys = key(OLD, calendar=calendar)
+    return keys, Credentials("cluster", keys.reader_token(life_ms, ledger_ids or None))
+
+
+def test_the_token_of_a_reader_names_ledgers() -> None:
+    keys, shown = reader(Calendar(), 60_000, 7, 3, ID_MAX)
+    assert (keys.identify(shown).role, keys.identify(shown).ledgers) == (
+        "reader",
+        frozenset({3, 7, ID_MAX}),
+    )
+    keys, shown = reader(Calendar(), 60_000)
+    assert (keys.identify(shown).role, keys.identify(shown).ledgers) == ("auditor", None)
+    most = range(ID_MAX, 0, -(ID_MAX // READER_LEDGERS_MAX) - 1)
+    keys, shown = reader(Calendar(), 60_000, *most)
+    assert keys.identify(shown).ledgers == frozenset(most)
+
+
+@pytest.mark.parametrize(
+    ("life_ms", "ledger_ids"),
+    [(0, [1]), (1 << 40, [1]), (1, []), (1, range(READER_LEDGERS_MAX + 1)), (1, [-1])],
+)
+def test_a_token_for_reading_has_limits(life_ms: int, ledger_ids: Sequence[int]) -> None:
+    with pytest.raises(InvalidArgument, match="token for reading"):
+        key(OLD).reader_token(life_ms, ledger_ids)
+
+
+def test_what_a_reader_has_opened_ends_with_its_token_and_that_of_members_does_not() -> None:
+    calendar = Calendar()
+    keys, shown = reader(calendar, 60_000, 1)
+    one = keys.identify(shown)
+    member = keys.identify(keys.credentials_of("broker")())
+    calendar.now_ms += 959_000
+    assert keys.end_of(one) == ""
+    calendar.now_ms += 2_000
+    assert "ended" in keys.end_of(one)
+    calendar.now_ms += 3_600_000
+    assert keys.end_of(member) == ""
+
+
+@pytest.mark.parametrize("ledgers", [[], "all", [True], [-1], [1.5], None, [0] * 129])
+def test_a_reader_without_ledgers_is_refused(ledgers: object) -> None:
+    with pytest.raises(AuthenticationError, match="which ledgers"):
+        key(OLD).identify(token(sub="reader", ledgers=ledgers))
