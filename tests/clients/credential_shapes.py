@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.clients.locked_site import NAMESPACE, PASSWORD, ROLE, LockedSite
 from tests.support.certificates import Certificates
 from tests.support.tokens import raw_token
 
-__all__ = ["OK", "Shape", "differences", "shapes", "topic_of", "tried"]
+__all__ = ["OK", "Shape", "differences", "request", "results", "shapes", "topic_of", "tried"]
 
 TRIAL_SECONDS_MAX = 150
 OPERATION_SECONDS = 30
@@ -44,7 +44,8 @@ class Shape:
 
     Args:
         plugin: a short name or class name for the client's factory; with ``new`` before a word, it
-            is a constructor of the client; empty: no authentication.
+            is a constructor of the client, for ``new supplier`` with a function that reads a file;
+            empty: no authentication.
         params: for the factory or, with commas between, for the constructor.
         url: a key of the site's URLs.
         python: the result: ``ok``, or the name of the client's error; empty: it lacks the shape.
@@ -52,6 +53,7 @@ class Shape:
         go: the same of the Go client.
         go_params: for its factory, which takes JSON only; empty: ``params``.
         trust: the file of trusted authorities, if it is not the site's.
+        receives_only: the client publishes nothing, and waits for what others publish.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Shape:
     verifies: bool = True
     insecure: bool = False
     trust: str = ""
+    receives_only: bool = False
 
 
 def _refused(
@@ -101,6 +104,8 @@ def shapes(site: LockedSite, directory: Path) -> list[Shape]:
     other = site.certificates.issue("other", is_server=False)
     strangers = Certificates(directory, "another authority")
     foreign = strangers.issue(ROLE, is_server=False)
+    junk = directory / "junk"
+    junk.write_text("junk")
     words = f"tlsCertFile:{mine[0]},tlsKeyFile:{mine[1]}"
     json_tls = json.dumps({"tlsCertFile": mine[0], "tlsKeyFile": mine[1]})
     json_token = json.dumps({"token": token})
@@ -176,11 +181,11 @@ def shapes(site: LockedSite, directory: Path) -> list[Shape]:
         ),
         # by the constructors
         Shape("token", "new token", token),
-        Shape("token by a supplier", "new supplier", token),
+        Shape("token by a supplier", "new supplier", file),
         Shape("token in a file", "new file", file),
         Shape("certificate", "new tls", ",".join(mine)),
         Shape("password", "new basic", f"{ROLE},{PASSWORD}"),
-        Shape("supplier of junk", "new supplier", "junk", **_refused()),
+        Shape("supplier of junk", "new supplier", str(junk), **_refused()),
         # by the method
         _password("method basic", ROLE, PASSWORD, method="basic"),
         # the Java and Go clients do not know the parameter
@@ -279,10 +284,8 @@ def topic_of(shape: Shape, language: str) -> str:
     return f"persistent://{NAMESPACE}/{language}-{number}"
 
 
-def tried(
-    command: Sequence[str], language: str, shapes: Sequence[Shape], site: LockedSite
-) -> dict[str, str]:
-    """Have a client's program try the shapes that its language has. Return the results by name."""
+def request(language: str, shapes: Sequence[Shape], site: LockedSite) -> str:
+    """Return what a client's program reads: the shapes that its language has, each in a line."""
     lines = [
         json.dumps(
             asdict(shape)
@@ -299,16 +302,31 @@ def tried(
         for shape in shapes
         if getattr(shape, language)
     ]
+    return "\n".join(lines) + "\n"
+
+
+def results(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Pick the names and results of shapes out of what a client's program prints."""
+    for line in lines:
+        if line.startswith("="):
+            name, result = json.loads(line[1:])
+            yield name, result
+
+
+def tried(
+    command: Sequence[str], language: str, shapes: Sequence[Shape], site: LockedSite
+) -> dict[str, str]:
+    """Have a client's program try the shapes that its language has. Return the results by name."""
     done = subprocess.run(
         command,
-        input="\n".join(lines) + "\n",
+        input=request(language, shapes, site),
         capture_output=True,
         text=True,
         timeout=TRIAL_SECONDS_MAX,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
-    return dict(json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("="))
+    return dict(results(done.stdout.splitlines()))
 
 
 def differences(shapes: Sequence[Shape], language: str, found: Mapping[str, str]) -> list[str]:

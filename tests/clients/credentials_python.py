@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -20,7 +21,7 @@ def authentication(plugin: str, params: str) -> Any:
         case "new token":
             return pulsar.AuthenticationToken(params)
         case "new supplier":
-            return pulsar.AuthenticationToken(lambda: params)
+            return pulsar.AuthenticationToken(lambda: Path(params).read_text())
         case "new file":
             return pulsar.Authentication("token", f"file://{params}")
         case "new tls":
@@ -46,8 +47,9 @@ def attempt(shape: dict[str, Any]) -> str:
         )
         topic = shape["topic"]
         consumer = client.subscribe(topic, "s")
-        client.create_producer(topic).send(b"shown")
-        same = consumer.receive(20_000).data() == b"shown"
+        if not shape["receives_only"]:
+            client.create_producer(topic).send(b"shown")
+        same = consumer.receive(90_000).data() == b"shown"
         return "ok" if same else "another message"
     except (pulsar.PulsarException, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
@@ -56,11 +58,16 @@ def attempt(shape: dict[str, Any]) -> str:
             client.close()
 
 
+def report(line: str) -> None:
+    shape = json.loads(line)
+    sys.stdout.write(f"={json.dumps([shape['name'], attempt(shape)])}\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
-    shapes = [json.loads(line) for line in sys.stdin]
     with ThreadPoolExecutor(16) as pool:
-        for shape, result in zip(shapes, pool.map(attempt, shapes), strict=True):
-            print("=" + json.dumps([shape["name"], result]), flush=True)
+        for trial in [pool.submit(report, line) for line in sys.stdin]:
+            trial.result()
 
 
 main()

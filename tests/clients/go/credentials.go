@@ -16,12 +16,16 @@ import (
 	"github.com/apache/pulsar-client-go/pulsar/log"
 )
 
-const trialsAtATime = 16
+const (
+	trialsAtATime  = 16
+	messageTimeout = 90 * time.Second
+)
 
 // shape is what a client is given, and what it is to be told of the topic.
 type shape struct {
 	Name, Plugin, Params, URL, Trust, Topic string
 	Verifies, Insecure                      bool
+	ReceivesOnly                            bool `json:"receives_only"`
 	Seconds                                 int
 }
 
@@ -63,7 +67,10 @@ func (s *shape) authentication() (found pulsar.Authentication, err error) {
 	case "new token":
 		return pulsar.NewAuthenticationToken(s.Params), nil
 	case "new supplier":
-		return pulsar.NewAuthenticationTokenFromSupplier(func() (string, error) { return s.Params, nil }), nil
+		return pulsar.NewAuthenticationTokenFromSupplier(func() (string, error) {
+			content, err := os.ReadFile(s.Params)
+			return string(content), err
+		}), nil
 	case "new file":
 		return pulsar.NewAuthenticationTokenFromFile(s.Params), nil
 	case "new tls":
@@ -100,15 +107,17 @@ func (s *shape) attempt() string {
 	if err != nil {
 		return failure(err)
 	}
-	producer, err := client.CreateProducer(pulsar.ProducerOptions{Topic: s.Topic})
-	if err != nil {
-		return failure(err)
+	if !s.ReceivesOnly {
+		producer, err := client.CreateProducer(pulsar.ProducerOptions{Topic: s.Topic})
+		if err != nil {
+			return failure(err)
+		}
+		_, err = producer.Send(context.Background(), &pulsar.ProducerMessage{Payload: []byte("shown")})
+		if err != nil {
+			return failure(err)
+		}
 	}
-	_, err = producer.Send(context.Background(), &pulsar.ProducerMessage{Payload: []byte("shown")})
-	if err != nil {
-		return failure(err)
-	}
-	message := receive(consumer, receiveTimeout)
+	message := receive(consumer, messageTimeout)
 	if message == nil || string(message.Payload()) != "shown" {
 		return "another message"
 	}

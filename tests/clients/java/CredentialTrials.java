@@ -1,8 +1,12 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -26,6 +30,7 @@ import org.apache.pulsar.client.impl.auth.AuthenticationToken;
  */
 final class CredentialTrials {
     private static final int TRIALS_AT_A_TIME = 16;
+    private static final int MESSAGE_SECONDS = 90;
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private CredentialTrials() {
@@ -61,7 +66,7 @@ final class CredentialTrials {
             case "new token":
                 return AuthenticationFactory.token(params);
             case "new supplier":
-                return AuthenticationFactory.token(() -> params);
+                return AuthenticationFactory.token(() -> read(params));
             case "new file":
                 return AuthenticationFactory.create(AuthenticationToken.class.getName(), "file://" + params);
             case "new tls":
@@ -72,6 +77,14 @@ final class CredentialTrials {
                 return basic(parts, parts[2]);
             default:
                 return AuthenticationFactory.create(plugin, params);
+        }
+    }
+
+    private static String read(String path) {
+        try {
+            return Files.readString(Path.of(path));
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
         }
     }
 
@@ -101,9 +114,11 @@ final class CredentialTrials {
                 .lookupTimeout(seconds, TimeUnit.SECONDS)
                 .build()) {
             Consumer<String> consumer = client.newConsumer(Schema.STRING).topic(topic).subscriptionName("s").subscribe();
-            Producer<String> producer = client.newProducer(Schema.STRING).topic(topic).create();
-            producer.send("shown");
-            Message<String> message = consumer.receive(World.RECEIVE_SECONDS, TimeUnit.SECONDS);
+            if (!shape.get("receives_only").asBoolean()) {
+                Producer<String> producer = client.newProducer(Schema.STRING).topic(topic).create();
+                producer.send("shown");
+            }
+            Message<String> message = consumer.receive(MESSAGE_SECONDS, TimeUnit.SECONDS);
             return message != null && message.getValue().equals("shown") ? "ok" : "another message";
         } catch (Exception error) {
             return error.getClass().getSimpleName() + ": " + error.getMessage();
