@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -82,6 +83,16 @@ func (s *shape) authentication() (found pulsar.Authentication, err error) {
 	}
 }
 
+var making sync.Mutex
+
+// newClient gives each client an HTTP transport of its own: this client puts its certificate into the one that the whole process shares.
+func newClient(options pulsar.ClientOptions) (pulsar.Client, error) {
+	making.Lock()
+	defer making.Unlock()
+	http.DefaultTransport = http.DefaultTransport.(*http.Transport).Clone()
+	return pulsar.NewClient(options)
+}
+
 // attempt returns ok, or the name and text of the error.
 func (s *shape) attempt() string {
 	authentication, err := s.authentication()
@@ -89,7 +100,7 @@ func (s *shape) attempt() string {
 		return failure(err)
 	}
 	seconds := time.Duration(s.Seconds) * time.Second
-	client, err := pulsar.NewClient(pulsar.ClientOptions{
+	client, err := newClient(pulsar.ClientOptions{
 		URL:                        s.URL,
 		Authentication:             authentication,
 		TLSTrustCertsFilePath:      s.Trust,
