@@ -19,11 +19,19 @@ _DAY_MS = 86_400_000
 
 
 class Certificates:
-    """A directory with ``ca.pem`` and, for each issued name, ``NAME.pem`` and ``NAME.key``."""
+    """A directory with ``ca.pem`` and, for each issued name, ``NAME.pem`` and ``NAME.key``.
 
-    def __init__(self, directory: Path, name: str = "test authority") -> None:
+    Args:
+        authority: signs them; without one, it is a new authority with this name.
+    """
+
+    def __init__(
+        self, directory: Path, name: str = "test authority", authority: Authority | None = None
+    ) -> None:
         self.directory = directory
-        self.authority = Authority.create(name, now_ms=time.time_ns() // 1_000_000, days=30)
+        self.authority = authority or Authority.create(
+            name, now_ms=time.time_ns() // 1_000_000, days=30
+        )
         self.trust = str(directory / "ca.pem")
         Path(self.trust).write_bytes(self.authority.certificate)
 

@@ -4,24 +4,35 @@ end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pulsarish.local_cluster.locked import lock_cluster
-from pulsarish.local_cluster.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.processes import Cluster, NodePlan, plan_cluster
 
 __all__ = ["running_cluster"]
 
 
 @contextmanager
 def running_cluster(
-    directory: Path, *, bookies: int, brokers: int, locked: bool = False
+    directory: Path,
+    *,
+    bookies: int,
+    brokers: int,
+    locked: bool = False,
+    prepare: Callable[[list[NodePlan]], None] = lambda plan: None,
 ) -> Iterator[Cluster]:
+    """Run a cluster until the end of the block.
+
+    Args:
+        prepare: may add settings to the plan, which win over those before them.
+    """
     cluster = Cluster(directory)
     plan = plan_cluster(bookies=bookies, brokers=brokers, metadata="embedded", base_port=0)
     if locked:
         lock_cluster(cluster, plan)
+    prepare(plan)
     cluster.create(plan)
     try:
         cluster.up()

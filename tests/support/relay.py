@@ -23,7 +23,8 @@ class Fault:
 class Relay:
     """A TCP relay of one store, byte by byte where that matters."""
 
-    def __init__(self, target: str, piece_bytes: int = 1 << 16) -> None:
+    def __init__(self, target: str, piece_bytes: int = 1 << 16, *, host: str = "127.0.0.1") -> None:
+        self._at = host
         self._host, port = target.rsplit(":", 1)
         self._port = int(port)
         self._piece_bytes = piece_bytes
@@ -37,8 +38,8 @@ class Relay:
         self.address = ""
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._relay, self._at, 0)
+        self.address = f"{self._at}:{self._server.sockets[0].getsockname()[1]}"
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

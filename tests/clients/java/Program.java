@@ -32,6 +32,7 @@ public final class Program {
         CrossScenarios.registerAll();
         EncryptionScenarios.registerAll();
         MoreScenarios.registerAll();
+        CredentialTrials.registerAll();
         if (!arguments[0].equals("-")) {
             System.exit(run(arguments[0], arguments[1], arguments[2], arguments[3]) ? 0 : 1);
         }

@@ -1,0 +1,138 @@
+"""Apache Pulsar's clients against a cluster that asks for credentials: each shape of credentials,
+over each transport, with its result; and what becomes of a consumer whose token expires.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pulsarish
+from pulsarish.local_cluster.locked import profiles_of
+from pulsarish.local_cluster.security_files import ADMINISTRATOR
+from pulsarish.model.errors import NotFound
+from pulsarish.runtime.profiles import Profiles
+from tests.clients.building import built_go_program, built_java_program
+from tests.clients.credential_shapes import (
+    OK,
+    Shape,
+    differences,
+    request,
+    results,
+    shapes,
+    topic_of,
+    tried,
+)
+from tests.clients.locked_site import NAMESPACE, LockedSite, locked_site
+from tests.support.until import until
+
+pytestmark = pytest.mark.timeout(600)  # the first one downloads and compiles
+
+TOKEN_SECONDS = 20
+"""More than the programs need to connect once they run."""
+_NO_SERVER = "pulsar://127.0.0.1:1"
+PROGRAMS: dict[str, Callable[[], list[str]]] = {
+    "python": lambda: [sys.executable, str(Path(__file__).with_name("credentials_python.py"))],
+    "java": lambda: [*built_java_program(), "credentials", _NO_SERVER, _NO_SERVER, "none"],
+    "go": lambda: [*built_go_program(), "credentials", _NO_SERVER, _NO_SERVER, "none"],
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedSite]:
+    with locked_site(tmp_path_factory.mktemp("locked-clients")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def all_shapes(site: LockedSite, tmp_path_factory: pytest.TempPathFactory) -> list[Shape]:
+    return shapes(site, tmp_path_factory.mktemp("wrong"))
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_each_shape_of_credentials(
+    language: str, site: LockedSite, all_shapes: list[Shape]
+) -> None:
+    found = tried(PROGRAMS[language](), language, all_shapes, site)
+    different = differences(all_shapes, language, found)
+    assert not different, "\n".join(different)
+    accepted = {topic_of(shape, language) for shape in all_shapes if getattr(shape, language) == OK}
+    there = {topic for topic in site.admin.topics.list(NAMESPACE) if f"/{language}-" in topic}
+    assert there == accepted, "a refused client leaves no topic"
+
+
+def consumers(site: LockedSite, topic: str) -> list[dict[str, Any]]:
+    """Return the consumers that a broker says the topic's subscription has."""
+    try:
+        subscriptions = site.admin.topics.stats(topic)["subscriptions"]
+    except NotFound:
+        return []
+    return list(subscriptions["s"]["consumers"]) if "s" in subscriptions else []
+
+
+def test_a_consumer_that_only_receives_lives_as_long_as_its_credentials(
+    site: LockedSite, tmp_path: Path
+) -> None:
+    """A supplier is asked for a new token before the old one expires, and its connection stays.
+    Without a new one it ends at the expiry, and the client gets no other.
+    """
+    programs = {language: command() for language, command in PROGRAMS.items()}
+    file = tmp_path / "token"
+    supplied = Shape("supplied", "new supplier", str(file), receives_only=True)
+    kept = {language: topic_of(supplied, language) for language in programs}
+
+    def since(topic: str) -> list[str]:
+        return [each["connectedSince"] for each in consumers(site, topic)]
+
+    with ExitStack() as stack:
+        running = {}
+        for language, command in programs.items():
+            process = stack.enter_context(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                )
+            )
+            stack.callback(process.kill)
+            assert process.stdin is not None
+            process.stdin.write(
+                request(language, [Shape("begun", "org.example.Absent", "{}")], site)
+            )
+            process.stdin.flush()
+            running[language] = process
+        for process in running.values():
+            assert process.stdout is not None
+            assert next(results(process.stdout))[0] == "begun"
+        expiry = int(time.time()) + TOKEN_SECONDS
+        token = site.token(exp=expiry)
+        file.write_text(token)
+        fixed = Shape("fixed", "new token", token, receives_only=True)
+        lost = [topic_of(fixed, language) for language in programs]
+        for language, process in running.items():
+            assert process.stdin is not None
+            process.stdin.write(request(language, [supplied, fixed], site))
+            process.stdin.close()
+        until("all are connected", lambda: all(map(since, [*kept.values(), *lost])))
+        file.write_text(site.token(seconds=600))
+        before = {topic: since(topic) for topic in kept.values()}
+        until("the others are closed", lambda: not any(map(since, lost)))
+        assert time.time() >= expiry
+        assert {topic: since(topic) for topic in kept.values()} == before
+        profile = Profiles.read(profiles_of(site.cluster)).get(ADMINISTRATOR)
+        with pulsarish.Client(profile.url, **profile.arguments(profile.url)) as client:
+            for topic in kept.values():
+                client.create_producer(topic).send(b"shown")
+        for process in running.values():
+            assert process.stdout is not None
+            assert next(results(process.stdout)) == ("supplied", OK)
+        assert not any(map(since, lost))
