@@ -447,6 +447,46 @@ def test_changes_are_recorded_without_authentication_too() -> None:
     assert change["src_endpoint"]["ip"] == "client"
 
 
+def test_changes_to_subscriptions_by_commands_are_recorded_once_and_messages_are_not() -> None:
+    async def scenario(locked: Locked) -> None:
+        locked.show(shown("root"))
+        client = await locked.binary("token", b"root")
+        await client.next(3)
+        await find(locked.world, ["broker0"], TOPIC)
+        assert (await client.open_producer(1, TOPIC)).command.type == 17
+        for number in (1, 2):
+            assert (await client.subscribe(number, TOPIC, kind=1)).command.type == 13
+        assert (
+            await client.subscribe(3, TOPIC, subscription="r", durable=False)
+        ).command.type == 13
+        # Another consumer uses the subscription, so it stays.
+        leave = pb.Unsubscribe(consumer_id=2, request_id=50)
+        client.say(pb.Command(type=12, unsubscribe=leave))
+        assert (await client.next(13, 14)).command.type == 14
+        client.say(
+            pb.Command(type=16, close_consumer=pb.CloseConsumer(consumer_id=2, request_id=51))
+        )
+        await client.next(13)
+        seek = pb.Seek(consumer_id=1, request_id=52, message_publish_time=1)
+        client.say(pb.Command(type=28, seek=seek))
+        await client.next(13)
+        assert (await client.subscribe(1, TOPIC, kind=1)).command.type == 13
+        leave = pb.Unsubscribe(consumer_id=1, request_id=53)
+        client.say(pb.Command(type=12, unsubscribe=leave))
+        assert (await client.next(13, 14)).command.type == 13
+
+    records = run_locked(scenario)
+    assert brief(records, "API Activity") == [
+        ("binary", "root", "Subscribe", "Allowed"),
+        ("binary", "root", "Unsubscribe", "Failed"),
+        ("binary", "root", "Seek", "Allowed"),
+        ("binary", "root", "Unsubscribe", "Allowed"),
+    ]
+    changes = [each for each in records if each["class_name"] == "API Activity"]
+    assert {each["resource"]["name"] for each in changes} == {f"topic {TOPIC}, subscription 's'"}
+    assert changes[1]["status_detail"]
+
+
 def test_denials_that_are_only_reported_are_recorded_and_callers_still_authenticated() -> None:
     async def scenario(locked: Locked) -> None:
         assert await locked.ask("PUT", "admin/v2/namespaces/public/new", "Bearer ann") == 204
