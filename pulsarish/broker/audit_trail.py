@@ -34,6 +34,7 @@ from pulsarish.security.audit_chain import (
     file_number,
     hash_of,
     parse_link,
+    parts_of,
     record_line,
     trail_body,
 )
@@ -110,12 +111,13 @@ class AuditTrail:
         """Record an event soon. Never waits and never fails."""
         if not self._directory:
             return
-        body = event_body(event, self._world.clock.wall_ms())
-        if self.waiting_bytes + len(body) > _WAITING_BYTES_MAX:
-            self.lost_count += 1
-            self._lost_unrecorded_count += 1
-            return
-        self._put(body)
+        for part in parts_of(event):
+            body = event_body(part, self._world.clock.wall_ms())
+            if self.waiting_bytes + len(body) > _WAITING_BYTES_MAX:
+                self.lost_count += 1
+                self._lost_unrecorded_count += 1
+            else:
+                self._put(body)
 
     def _put(self, body: bytes) -> None:
         self._waiting.append(body)

@@ -31,6 +31,8 @@ class Disposition(Enum):
     """It would have been denied; ``authorization_report_only`` let it happen."""
     FAILED = "Failed"
     """It was permitted and did not succeed, or could not be decided."""
+    UNKNOWN = "Unknown"
+    """It was permitted, and nothing said in time whether it happened: it may still happen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class AuditEvent:
     reason: str = ""
     detail: str = ""
     """What a change changes: the role and actions of a grant."""
+    part: str = ""
+    """Which record of several this is, ``2 of 3``, when one cannot hold the whole detail."""
     path: str = ""
     """Of an HTTP request, without its query."""
     status: int = 0

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ __all__ = [
     "file_number",
     "hash_of",
     "parse_link",
+    "parts_of",
     "record_line",
     "trail_body",
 ]
@@ -52,6 +53,8 @@ _TEXT_CHARACTERS_MAX: Final = 400
 """Of one field. An escaped character has up to twelve bytes, so a line stays below its limit with
 all its fields."""
 _DETAIL_CHARACTERS_MAX: Final = 1_000
+_PARTS_MAX: Final = 1_000
+"""Of one event: a million characters, which no grant of a sensible size has."""
 _PREFIX: Final = "audit-"
 _SUFFIX: Final = ".jsonl"
 _FAULTS_MAX: Final = 100
@@ -91,6 +94,18 @@ def _encoded(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
 
 
+def parts_of(event: AuditEvent) -> Iterator[AuditEvent]:
+    """Return the event, as several when one record cannot hold its whole detail."""
+    detail, size = event.detail, _DETAIL_CHARACTERS_MAX
+    count = -(-len(detail) // size)
+    if count <= 1:
+        yield event
+        return
+    for number in range(1, min(count, _PARTS_MAX) + 1):
+        part = detail[(number - 1) * size : number * size]
+        yield replace(event, detail=part, part=f"{number} of {count}")
+
+
 def event_body(event: AuditEvent, wall_ms: int) -> bytes:
     """Return a record of an event as a JSON object, without its place in the chain."""
     identity, origin = event.identity, event.identity.origin
@@ -116,6 +131,7 @@ def event_body(event: AuditEvent, wall_ms: int) -> bytes:
         "status_code": str(event.status) if event.status else "",
         "status_detail": _short(event.reason),
         "message": _short(event.detail, _DETAIL_CHARACTERS_MAX),
+        "part": event.part,
     }
     return _encoded(fields | {key: value for key, value in optional.items() if value})
 

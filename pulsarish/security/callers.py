@@ -124,7 +124,13 @@ class Callers:
             method = _method_of(method)
             self.failures[method, _REFUSED if is_refused else _UNAVAILABLE] += 1
             disposition = Disposition.DENIED if is_refused else Disposition.FAILED
-            self._note_failure(activity, method, origin, disposition, str(error))
+            text = str(error)
+            if isinstance(error, TooManyRequests) and self._attempts is not None:
+                more = self._attempts.busy(origin.host)
+                if more is None:
+                    raise
+                text += f"; {more} more since the last record of this" if more else ""
+            self._note_failure(activity, method, origin, disposition, text)
             raise
         self.successes[_method_of(identity.method)] += 1
         self._audit.note(

@@ -89,6 +89,8 @@ class FailedAttempts:
         """By address, in the order in which they began."""
         self._good: OrderedDict[bytes, float] = OrderedDict()
         """When credentials were last good, by their hash; the oldest first."""
+        self._busy: OrderedDict[str, _Window] = OrderedDict()
+        """Addresses that found no place for a check, since the last one that was recorded."""
         self._checks: dict[str, dict[bytes, int]] = {}
         """Callers that wait for the check of a password, by address and password."""
 
@@ -170,6 +172,23 @@ class FailedAttempts:
                 del checks[key]
             if not checks:
                 del self._checks[place]
+
+    def busy(self, host: str) -> int | None:
+        """Count an attempt for whose check there was no place.
+
+        Return how many of the address were only counted since the last recorded one, when this one
+        is to be recorded: one of a window is. ``None``: it is only counted.
+        """
+        now, place = self._monotonic(), _place(host)
+        before = self._busy.get(place)
+        if before is not None and now - before.since < self._window_seconds:
+            before.refused_count += 1
+            return None
+        if before is None and len(self._busy) >= ADDRESSES_MAX:
+            self._busy.popitem(last=False)
+        self._busy[place] = _Window(now)
+        self._busy.move_to_end(place)
+        return 0 if before is None else before.refused_count
 
     def _forget_old(self) -> None:
         now = self._monotonic()

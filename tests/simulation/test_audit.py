@@ -178,6 +178,88 @@ def test_failing_writes_leave_a_whole_chain() -> None:
     run(scenario)
 
 
+def test_a_failed_write_is_cut_off_before_anything_else_is_written() -> None:
+    async def scenario(sim: Simulation, node: Node) -> None:
+        async def write(world: World) -> None:
+            trail = trail_of(world)
+            await trail.start()
+            note(trail, 0)
+            await world.clock.sleep(1.0)
+            (whole,) = files_of(node).values()
+            disk = node.disk
+            disk.sync_failure_chance = 1.0
+            note(trail, 1)
+            await world.clock.sleep(1.0)
+            (torn,) = files_of(node).values()
+            assert len(torn) > len(whole), "the failed write left nothing, so there is no cut"
+            disk.sync_failure_chance, disk.write_failure_chance = 0.0, 1.0
+            disk.short_write_chance = 0.0
+            await world.clock.sleep(6.0)
+            assert trail.failures_count == 2
+            assert list(files_of(node).values()) == [whole]
+            disk.heal()
+            await world.clock.sleep(6.0)
+            await trail.stop()
+
+        await node.run(write)
+        check = checked(node)
+        assert (check.faults, check.notes) == ([], [])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept_count"),
+    [
+        (lambda line: bytes(50) + line[50:], 3),
+        (lambda line: line.replace(b'"ann"', b'"bob"'), 4),  # whole, and the next names another
+    ],
+)
+def test_a_trail_goes_on_where_its_chain_ends_and_not_behind_what_a_crash_left(
+    damage: Callable[[bytes], bytes], kept_count: int
+) -> None:
+    async def scenario(sim: Simulation, node: Node) -> None:
+        async def write(world: World) -> None:
+            trail = trail_of(world)
+            await trail.start()
+            for number in range(6):
+                note(trail, number)
+            await world.clock.sleep(1.0)
+            assert trail.last_sequence == 7
+
+        await node.run(write)
+        node.crash()
+        node.start()
+        # A part in the middle of the last write is not what was written; records stand behind it.
+        (path,) = [name for name in node.disk.names if name.startswith(f"{DIRECTORY}/audit-")]
+        data = node.disk.names[path].current.data
+        lines = bytes(data).splitlines(keepends=True)
+        begin = sum(map(len, lines[:3]))
+        data[begin : begin + len(lines[3])] = damage(lines[3])
+
+        async def again(world: World) -> None:
+            trail = trail_of(world)
+            await trail.start()
+            await world.clock.sleep(1.0)
+            assert trail.last_sequence == kept_count + 1
+            await trail.stop()
+
+        await node.run(again)
+        (start,) = [
+            each
+            for content in list(files_of(node).values())[1:]
+            for each in map(json.loads, content.splitlines())
+            if each["activity_name"] == "Start"
+        ]
+        assert start["metadata"]["sequence"] == kept_count + 1
+        assert start["torn_bytes"] == sum(map(len, lines[kept_count:]))
+        check = checked(node)
+        assert check.faults == []
+        assert any("were not whole" in note for note in check.notes)
+
+    run(scenario)
+
+
 def test_after_a_crash_the_chain_goes_on() -> None:
     async def scenario(sim: Simulation, node: Node) -> None:
         torn = 0
@@ -363,6 +445,46 @@ def test_changes_are_recorded_without_authentication_too() -> None:
     (change,) = [each for each in records if each["class_name"] == "API Activity"]
     assert change["actor"] == {"user": {}}
     assert change["src_endpoint"]["ip"] == "client"
+
+
+def test_changes_to_subscriptions_by_commands_are_recorded_once_and_messages_are_not() -> None:
+    async def scenario(locked: Locked) -> None:
+        locked.show(shown("root"))
+        client = await locked.binary("token", b"root")
+        await client.next(3)
+        await find(locked.world, ["broker0"], TOPIC)
+        assert (await client.open_producer(1, TOPIC)).command.type == 17
+        for number in (1, 2):
+            assert (await client.subscribe(number, TOPIC, kind=1)).command.type == 13
+        assert (
+            await client.subscribe(3, TOPIC, subscription="r", durable=False)
+        ).command.type == 13
+        # Another consumer uses the subscription, so it stays.
+        leave = pb.Unsubscribe(consumer_id=2, request_id=50)
+        client.say(pb.Command(type=12, unsubscribe=leave))
+        assert (await client.next(13, 14)).command.type == 14
+        client.say(
+            pb.Command(type=16, close_consumer=pb.CloseConsumer(consumer_id=2, request_id=51))
+        )
+        await client.next(13)
+        seek = pb.Seek(consumer_id=1, request_id=52, message_publish_time=1)
+        client.say(pb.Command(type=28, seek=seek))
+        await client.next(13)
+        assert (await client.subscribe(1, TOPIC, kind=1)).command.type == 13
+        leave = pb.Unsubscribe(consumer_id=1, request_id=53)
+        client.say(pb.Command(type=12, unsubscribe=leave))
+        assert (await client.next(13, 14)).command.type == 13
+
+    records = run_locked(scenario)
+    assert brief(records, "API Activity") == [
+        ("binary", "root", "Subscribe", "Allowed"),
+        ("binary", "root", "Unsubscribe", "Failed"),
+        ("binary", "root", "Seek", "Allowed"),
+        ("binary", "root", "Unsubscribe", "Allowed"),
+    ]
+    changes = [each for each in records if each["class_name"] == "API Activity"]
+    assert {each["resource"]["name"] for each in changes} == {f"topic {TOPIC}, subscription 's'"}
+    assert changes[1]["status_detail"]
 
 
 def test_denials_that_are_only_reported_are_recorded_and_callers_still_authenticated() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from pulsarish.model.errors import AuthorizationError, InvalidArgument
+from pulsarish.model.errors import AuthorizationError, InvalidArgument, PulsarishError, Timeout
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.log import get_logger
 from pulsarish.security.audit import NO_AUDIT, AuditClass, AuditEvent, Auditor, Disposition
@@ -211,7 +211,7 @@ class Gate:
 
     Args:
         policy: ``None`` permits everything: the broker has no authorization.
-        audit: gets a record of each denial.
+        audit: gets a record of each denial, and of each change by a command or call.
         report_only: whether denials are logged, recorded and counted, and nothing is refused.
     """
 
@@ -319,6 +319,23 @@ class Gate:
                 action=name,
                 resource=str(resource),
                 reason=reason,
+            )
+        )
+
+    def note_change(
+        self, name: str, identity: Identity, resource: Resource, error: PulsarishError | None = None
+    ) -> None:
+        """Record a change that a client made, or failed to make, by a command or call."""
+        disposition = Disposition.ALLOWED if error is None else Disposition.FAILED
+        self._audit.note(
+            AuditEvent(
+                kind=AuditClass.CHANGE,
+                activity="Change",
+                identity=identity,
+                disposition=Disposition.UNKNOWN if isinstance(error, Timeout) else disposition,
+                action=name,
+                resource=str(resource),
+                reason="" if error is None else str(error),
             )
         )
 

@@ -185,20 +185,24 @@ class HttpFace:
             raise
         if response.status != 307:  # the broker to which it is sent records the change
             reason = "" if response.status < 400 else _reason_of(response)
-            self._note_change(route, call, response.status, reason)
+            may_happen = response.headers.get(ERROR_CODE_HEADER) == str(Timeout.code)
+            self._note_change(route, call, response.status, reason, may_happen=may_happen)
         return response
 
-    def _note_change(self, route: Route, call: Call, status: int, reason: str) -> None:
+    def _note_change(
+        self, route: Route, call: Call, status: int, reason: str, *, may_happen: bool = False
+    ) -> None:
         try:
             resource = str(resource_of(route, {name: call[name] for name in route.path_names}))
         except PulsarishError:
             resource = ""  # the path has a name that is none
+        disposition = Disposition.FAILED if status >= 400 else Disposition.ALLOWED
         self._audit.note(
             AuditEvent(
                 kind=AuditClass.CHANGE,
                 activity="Change",
                 identity=call.identity,
-                disposition=Disposition.FAILED if status >= 400 else Disposition.ALLOWED,
+                disposition=Disposition.UNKNOWN if may_happen else disposition,
                 action=route.name,
                 resource=resource,
                 reason=reason,

@@ -346,7 +346,10 @@ class Session:
             topic = await self._topics.topic(command.topic)
             schema_version = await self._topics.schemas.of_producer(topic, command.schema)
             if command.initial_subscription:
+                is_new = command.initial_subscription not in topic.subscriptions
                 await topic.ensure_subscription(command.initial_subscription)
+                if is_new:
+                    self._note_change(Subscribe, topic.name, command.initial_subscription)
             producer, last_sequence_id = await topic.open_producer(
                 command,
                 self.outbox,
@@ -441,7 +444,10 @@ class Session:
             await self._permit(command, command.topic, command.subscription)
             topic = await self._topics.topic(command.topic, create=command.creates_topic)
             await self._topics.schemas.of_consumer(topic, command.schema)
+            is_new = command.durable and command.subscription not in topic.subscriptions
             subscription, consumer = await topic.subscribe(command, self.outbox, self._peer)
+            if is_new:
+                self._note_change(Subscribe, topic.name, command.subscription)
             consumer.client_version = self._client_version
             try:
                 await self._permit(command, command.topic, command.subscription)
@@ -536,10 +542,31 @@ class Session:
                     return
         except PulsarishError as error:
             self._refuse(command, error)
+            self._note_done(command, found, error)
             if isinstance(command, Unsubscribe) and found is not None and found.consumer.closed:
                 self._left_by_failure(command.consumer_id, found, error)
             return
+        self._note_done(command, found)
         self.outbox.put(Outcome(command.request_id))
+
+    def _note_done(
+        self,
+        command: Unsubscribe | Seek | GetLastMessageId,
+        found: _OpenConsumer | None,
+        error: PulsarishError | None = None,
+    ) -> None:
+        if found is not None and not isinstance(command, GetLastMessageId):
+            self._note_change(type(command), found.topic.name, found.subscription.name, error)
+
+    def _note_change(
+        self,
+        kind: type[Command],
+        topic: TopicName,
+        subscription: str = "",
+        error: PulsarishError | None = None,
+    ) -> None:
+        resource = Resource.of_topic(topic, subscription)
+        self._gate.note_change(kind.__name__, self.identity, resource, error)
 
     def _left_by_failure(
         self, consumer_id: int, found: _OpenConsumer, error: PulsarishError

@@ -20,6 +20,7 @@ from pulsarish.security.audit_chain import (
     file_name,
     file_number,
     hash_of,
+    parts_of,
     record_line,
     trail_body,
 )
@@ -252,3 +253,21 @@ def test_names_of_files_are_exact() -> None:
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1_000, 1_001, 2_500])
+def test_a_long_detail_is_recorded_whole_in_several_records(size: int) -> None:
+    detail = "".join(chr(97 + number % 26) for number in range(size))
+    records = [json.loads(event_body(each, NOW_MS)) for each in parts_of(event(detail=detail))]
+    assert "".join(each.get("message", "") for each in records) == detail
+    count = max(1, -(-size // 1_000))
+    numbers = [each.get("part", "") for each in records]
+    assert numbers == (
+        [""] if count == 1 else [f"{number} of {count}" for number in range(1, count + 1)]
+    )
+
+
+def test_the_records_of_one_event_are_bounded() -> None:
+    records = list(parts_of(event(detail="x" * 3_000_000)))
+    assert len(records) == 1_000
+    assert records[-1].part == "1000 of 3000"

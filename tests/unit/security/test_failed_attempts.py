@@ -210,3 +210,48 @@ def test_refusals_are_counted_and_one_of_a_window_is_recorded() -> None:
         assert len(noted) == 3 + 1 + 3 + 1
 
     asyncio.run(check())
+
+
+def test_one_record_of_a_window_says_that_places_for_passwords_are_missing() -> None:
+    noted: list[AuditEvent] = []
+
+    class Noting:
+        def note(self, event: AuditEvent) -> None:
+            noted.append(event)
+
+    async def check() -> None:
+        slow, time = Slow(), Time()
+        callers = Callers(slow, audit=Noting(), attempts=attempts_of(time, failures_max=1_000))
+
+        def attempt(number: int, peer: str = "10.0.0.1:5") -> asyncio.Future[Identity]:
+            credentials = Credentials("basic", Secret(f"ann:{number}"))
+            return asyncio.ensure_future(callers.identify(credentials, origin=Origin(peer, "grpc")))
+
+        async def refused(count: int) -> None:
+            for number in range(count):
+                with pytest.raises(TooManyRequests):
+                    await attempt(100 + number)
+
+        waiting = [attempt(number) for number in range(8)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await refused(20)
+        assert len(noted) == 1
+        time.now = 60.0
+        await refused(5)
+        assert len(noted) == 2
+        assert noted[1].reason.endswith("; 19 more since the last record of this")
+        assert callers.failures["basic", "unavailable"] == 25
+        slow.go.set()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(check())
+
+
+def test_many_addresses_without_a_place_take_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failed_attempts, "ADDRESSES_MAX", 50)
+    attempts = attempts_of(Time())
+    assert [attempts.busy(f"10.0.{number}.1") for number in range(200)] == [0] * 200
+    assert len(attempts._busy) == 50

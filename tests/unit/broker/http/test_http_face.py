@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, get_origin
 
@@ -32,8 +33,10 @@ from pulsarish.broker.http.route import (
 from pulsarish.broker.http.route import LIMIT as ALL
 from pulsarish.broker.http.router import RouteTable
 from pulsarish.broker.http.stats_sum import summed
+from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.seams import Clock, HttpRequest, HttpResponse, World
+from pulsarish.security.audit import AuditEvent, Disposition
 from pulsarish.security.authentication import NoAuthentication
 from pulsarish.security.callers import Callers
 from pulsarish.sim.world.world import Simulation
@@ -662,3 +665,33 @@ def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
         },
     }
     assert summed([partition(1), partition(2)])["diagnosis"] == ["nothing stands still"]
+
+
+def test_a_change_without_an_answer_in_time_is_recorded_as_unknown() -> None:
+    noted: list[AuditEvent] = []
+
+    class Noting:
+        def note(self, event: AuditEvent) -> None:
+            noted.append(event)
+
+    async def never(call: Call) -> HttpResponse:
+        await asyncio.Event().wait()
+        return no_content()
+
+    async def refusing(call: Call) -> HttpResponse:
+        raise InvalidArgument("no")
+
+    async def scenario(face: HttpFace, world: World) -> None:
+        face._audit = Noting()
+        for path in ("/never", "/refusing"):
+            await face.handle(request("POST", path))
+
+    ask_all(
+        [
+            replace(each, permission=Permission.SUPER_USER)
+            for each in (route("POST", "/never", never), route("POST", "/refusing", refusing))
+        ],
+        scenario,
+        http_request_timeout_seconds=3.0,
+    )
+    assert [each.disposition for each in noted] == [Disposition.UNKNOWN, Disposition.FAILED]

@@ -24,6 +24,7 @@ from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.session import Session
 from pulsarish.model.position import EARLIEST
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.security.identity import UNCHECKED
 
@@ -35,6 +36,8 @@ class SlowTopic:
         self.connected: list[Consumer] = []
         self.acknowledged: list[Consumer] = []
         self.may_delete = asyncio.Event()
+        self.name = TopicName.parse("t")
+        self.subscriptions: dict[str, object] = {}
 
     async def subscribe(
         self, command: Subscribe, outlet: Outbox, _address: str
