@@ -20,7 +20,7 @@ import ssl
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -461,10 +461,13 @@ async def _write(
     except (OSError, TimeoutError):
         pass
     finally:
-        if hangs_up:
-            writer.transport.abort()
-        else:
+        if not hangs_up:
             writer.close()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await writer.wait_closed()
+        # With TLS, the goodbye of a peer that does not answer takes long.
+        writer.transport.abort()
 
 
 async def _call(channel: grpc.aio.Channel, steps: list[Step]) -> None:
