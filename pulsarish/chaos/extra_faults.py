@@ -16,6 +16,7 @@ from typing import Final
 from pulsarish.chaos.scenario import Scenario, owner_moved, read_to_the_end, writes_without
 from pulsarish.chaos.side_topics import SideTopics
 from pulsarish.chaos.stage import CLIENT, METADATA, Stage, VoidRun
+from pulsarish.local_cluster.restarts import WAIT_SECONDS, nodes_to_restart, rolling_restart
 
 __all__ = ["HARSHER_SCENARIOS"]
 
@@ -255,6 +256,17 @@ def _unload(stage: Stage) -> None:
     stage.mark("bite", f"it was loaded again {_CUTS // 4} times")
 
 
+def _rolling_restart(stage: Stage) -> None:
+    nodes = nodes_to_restart(stage.cluster, ())
+    pids = {node.name: stage.cluster.pid(node.name) for node in nodes}
+    stage.mark("fault", "every bookie, then every broker is restarted, one after another")
+    rows = rolling_restart(stage.cluster, nodes, WAIT_SECONDS, stage.notes.append)
+    restarted = [row["node"] for row in rows]
+    if any(stage.cluster.pid(name) in (None, pids[name]) for name in pids):
+        raise VoidRun(f"not every process was restarted; those that were: {', '.join(restarted)}")
+    stage.mark("bite", f"{len(restarted)} processes were restarted")
+
+
 HARSHER_SCENARIOS: Final = (
     Scenario(
         "pause-broker",
@@ -332,6 +344,22 @@ HARSHER_SCENARIOS: Final = (
         moves_owner=True,
         no_negative=True,
         needs_hosts=False,
+    ),
+    Scenario(
+        "rolling-restart",
+        "every bookie and broker is restarted, one after another, and no send fails",
+        _rolling_restart,
+        moves_owner=True,
+        no_negative=True,
+        at_full_speed=True,
+    ),
+    Scenario(
+        "rolling-restart-dedup",
+        "the same with deduplication: no duplicate may show",
+        _rolling_restart,
+        dedup=True,
+        no_negative=True,
+        at_full_speed=True,
     ),
     Scenario(
         "lose-bookie",

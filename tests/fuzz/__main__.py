@@ -12,11 +12,18 @@ import click
 from pulsarish.model.errors import PulsarishError
 from tests.fuzz.canary import Defect
 from tests.fuzz.files import fuzz_files
-from tests.fuzz.fuzzer import LAG_SECONDS_MAX, TARGETS, Fuzzer, fuzzed_cluster, load_inputs
+from tests.fuzz.fuzzer import (
+    LAG_SECONDS_MAX,
+    LOCKED_TARGETS,
+    TARGETS,
+    Fuzzer,
+    fuzzed_cluster,
+    load_inputs,
+)
 
 
 @click.command()
-@click.argument("target", type=click.Choice([*TARGETS, "files", "all"]))
+@click.argument("target", type=click.Choice([*LOCKED_TARGETS, "files", "all"]))
 @click.option("--seconds", default=60.0, show_default=True, help="How long each target is fuzzed.")
 @click.option("--seed", default=1, show_default=True, help="The same seed sends the same inputs.")
 @click.option(
@@ -24,7 +31,12 @@ from tests.fuzz.fuzzer import LAG_SECONDS_MAX, TARGETS, Fuzzer, fuzzed_cluster, 
     type=click.Path(path_type=Path, exists=True),
     help="Send the inputs of this file again.",
 )
-def main(target: str, seconds: float, seed: int, replay: Path | None) -> None:
+@click.option(
+    "--locked",
+    is_flag=True,
+    help="The cluster asks for credentials, with TLS; inputs have none.",
+)
+def main(target: str, seconds: float, seed: int, replay: Path | None, *, locked: bool) -> None:
     """Send hostile input to a cluster of real processes, or damage its files.
 
     Exit status 1 when something does not hold.
@@ -34,14 +46,20 @@ def main(target: str, seconds: float, seed: int, replay: Path | None) -> None:
             f"--replay sends the inputs of one target again; {target} has none: name the target, "
             "or give --seed"
         )
+    if target == ("files" if locked else "tls"):
+        raise click.UsageError(
+            f"{target} is no target {'with' if locked else 'without'} --locked: "
+            f"{'leave it out' if locked else 'give it'}"
+        )
     failed = False
-    for each in (*TARGETS, "files") if target == "all" else (target,):
+    everything = LOCKED_TARGETS if locked else (*TARGETS, "files")
+    for each in everything if target == "all" else (target,):
         directory = Path(tempfile.mkdtemp(prefix="pulsarish-fuzz-"))
         try:
             if each == "files":
                 click.echo(f"files: {fuzz_files(directory, seed, seconds)}")
             else:
-                _fuzz(directory, each, seconds, seed, replay)
+                _fuzz(directory, each, seconds, seed, replay, locked=locked)
         except (Defect, PulsarishError, OSError) as error:
             click.echo(
                 f"{each}, seed {seed}: {error or repr(error)}\nlogs and data are in {directory}",
@@ -51,9 +69,14 @@ def main(target: str, seconds: float, seed: int, replay: Path | None) -> None:
     sys.exit(failed)
 
 
-def _fuzz(directory: Path, target: str, seconds: float, seed: int, replay: Path | None) -> None:
+def _fuzz(
+    directory: Path, target: str, seconds: float, seed: int, replay: Path | None, *, locked: bool
+) -> None:
     """Fuzz one target, and print what was sent and how much memory it took. Raises ``Defect``."""
-    with fuzzed_cluster(directory) as cluster, closing(Fuzzer(cluster, target, seed)) as fuzzer:
+    with (
+        fuzzed_cluster(directory, locked=locked) as cluster,
+        closing(Fuzzer(cluster, target, seed)) as fuzzer,
+    ):
         if replay is not None:
             recorded_target, inputs = load_inputs(replay)
             if recorded_target != target:
@@ -67,7 +90,7 @@ def _fuzz(directory: Path, target: str, seconds: float, seed: int, replay: Path 
                 fuzzer.run(seconds)
                 fuzzer.restart()
             except Defect as defect:
-                _save(fuzzer, f"fuzz-{target}-{seed}.json", defect)
+                _save(fuzzer, f"fuzz-{target}-{seed}.json", defect, locked=locked)
                 raise
         click.echo(
             f"{target}: {fuzzer.count} inputs, nothing found; memory in MiB before, at most and "
@@ -76,9 +99,10 @@ def _fuzz(directory: Path, target: str, seconds: float, seed: int, replay: Path 
         )
 
 
-def _save(fuzzer: Fuzzer, name: str, defect: Defect) -> None:
+def _save(fuzzer: Fuzzer, name: str, defect: Defect, *, locked: bool) -> None:
     fuzzer.save(Path(name))
-    click.echo(f"{defect}\nagain: python -m tests.fuzz {fuzzer.target} --replay {name}", err=True)
+    again = f"{fuzzer.target}{' --locked' if locked else ''} --replay {name}"
+    click.echo(f"{defect}\nagain: python -m tests.fuzz {again}", err=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import pulsarish
 from pulsarish.model.errors import PulsarishError
@@ -30,12 +30,13 @@ class Canary:
     Args:
         url: service URL of the broker's gRPC port.
         topic: no other client uses it.
+        arguments: further ones of its client, such as its credentials.
     """
 
-    def __init__(self, url: str, topic: str) -> None:
+    def __init__(self, url: str, topic: str, **arguments: Any) -> None:
         self.sent: list[bytes] = []
         self._topic = topic
-        self._client = pulsarish.Client(url)
+        self._client = pulsarish.Client(url, **arguments)
         # The subscription keeps all messages: without one a closed ledger is trimmed.
         self._client.subscribe(
             topic, "keeps", initial_position=pulsarish.InitialPosition.Earliest

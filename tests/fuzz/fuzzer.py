@@ -16,10 +16,11 @@ import http.client
 import json
 import random
 import re
+import ssl
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,15 +28,20 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from pulsarish.local_cluster import node_http
+from pulsarish.local_cluster.locked import is_locked, lock_cluster, profiles_of
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.local_cluster.processes import Cluster, NodePlan, metadata_url, plan_cluster
+from pulsarish.local_cluster.security_files import ADMINISTRATOR, SecurityFiles
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.metrics import LAG_BUCKETS_SECONDS
 from pulsarish.runtime.network.endpoints import method_path
+from pulsarish.runtime.profiles import Profiles
 from pulsarish.wire._pb import bookie_pb2
 from tests.fuzz.canary import Canary, Defect
 from tests.fuzz.inputs import (
     INSTANCE_ID,
+    TLS_PORTS,
     Step,
     binary_input,
     bookie_input,
@@ -43,10 +49,18 @@ from tests.fuzz.inputs import (
     connect_input,
     frames_input,
     http_input,
+    tls_input,
     zookeeper_input,
 )
 
-__all__ = ["LAG_SECONDS_MAX", "TARGETS", "Fuzzer", "fuzzed_cluster", "load_inputs"]
+__all__ = [
+    "LAG_SECONDS_MAX",
+    "LOCKED_TARGETS",
+    "TARGETS",
+    "Fuzzer",
+    "fuzzed_cluster",
+    "load_inputs",
+]
 
 LAG_SECONDS_MAX: Final = 2.0
 assert LAG_SECONDS_MAX in LAG_BUCKETS_SECONDS, "a longer stand would go unseen up to the next bound"
@@ -78,6 +92,21 @@ TARGETS: Final = (
     "proxy",
     "connect",
 )
+LOCKED_TARGETS: Final = (*TARGETS, "tls")
+"""Of a cluster that asks for credentials, with TLS. Inputs have none, but for the certificate of a
+member towards a bookie: without it no input would come further than ``tls``.
+"""
+_PORTS: Final = {
+    "zookeeper": "metadata:client",
+    "bookie": "bookie:grpc",
+    "broker": "broker:grpc",
+    "broker-frames": "broker:framed",
+    "bookie-frames": "bookie:framed",
+    "proxy": "proxy:pulsar",
+    "connect": "proxy:connect",
+    "binary": "broker:pulsar",
+    "http": "broker:http",
+}
 
 
 @dataclass
@@ -85,7 +114,7 @@ class Fuzzer:
     """One fuzzer against one running cluster.
 
     Args:
-        target: one of ``TARGETS``.
+        target: one of ``TARGETS``; in a locked cluster one of ``LOCKED_TARGETS``.
         seed: the same seed sends the same inputs in the same order.
         checks_lag: whether an event loop that stood for longer than ``LAG_SECONDS_MAX`` is a
             defect. One that waited for a CPU that long, and did not use as much, is none.
@@ -112,9 +141,16 @@ class Fuzzer:
         self._log_ends = {
             node.name: self.cluster.log_path(node.name).stat().st_size for node in self._nodes
         }
+        self._security = self.cluster.directory / "security"
+        self._is_locked = is_locked(self._nodes)
+        url = self.cluster.service_urls()["pulsarish"]
+        arguments = (
+            Profiles.read(profiles_of(self.cluster)).get(ADMINISTRATOR).arguments(url)
+            if self._is_locked
+            else {}
+        )
         self._canary = Canary(
-            f"pulsarish://127.0.0.1:{self._broker.ports['grpc']}",
-            f"persistent://public/default/canary-{self.target}-{self.seed}",
+            url, f"persistent://public/default/canary-{self.target}-{self.seed}", **arguments
         )
         self._paths: dict[str, Any] = {}
         self._instance_id = b""
@@ -179,43 +215,54 @@ class Fuzzer:
                 return frames_input(rng, bookie_input(rng))
             case "connect":
                 return connect_input(rng)
+            case "tls":
+                return tls_input(rng)
             case _:
                 return binary_input(rng)
 
-    def _port(self, role: str) -> int:
-        """Return the port that an input goes to.
+    def _place(self, where: str) -> tuple[int, ssl.SSLContext | None]:
+        """Return the port that an input goes to, and the TLS that is spoken there.
 
-        ``role``: of the node whose HTTP port is meant; empty: the port of the target.
+        ``where``: of an input.
         """
-        kinds = {
-            "zookeeper": ("metadata", "client"),
-            "bookie": ("bookie", "grpc"),
-            "broker": ("broker", "grpc"),
-            "broker-frames": ("broker", "framed"),
-            "bookie-frames": ("bookie", "framed"),
-        }
-        kinds |= {
-            "proxy": ("proxy", "pulsar"),
-            "connect": ("proxy", "connect"),
-            "binary": ("broker", "pulsar"),
-            "http": ("broker", "http"),
-        }
-        of, kind = (role, "http") if role else kinds[self.target]
-        return next(node for node in self._nodes if node.role == of).ports[kind]
+        name = where or _PORTS[self.target]
+        role, _, kind = name.partition(":")
+        node = next(node for node in self._nodes if node.role == role)
+        speaks_tls = self._is_locked and self.target != "tls" and name in TLS_PORTS
+        return node.ports[kind or "http"], self._tls(name) if speaks_tls else None
+
+    def _tls(self, name: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self._security / "ca.pem")
+        if name.startswith("bookie:"):
+            context.load_cert_chain(self._security / "server.pem", self._security / "server.key")
+        if name.endswith(":grpc"):
+            context.set_alpn_protocols(["h2"])
+        return context
+
+    def _channel(self) -> grpc.aio.Channel:
+        address = f"127.0.0.1:{self._place('')[0]}"
+        if not self._is_locked:
+            return grpc.aio.insecure_channel(address)
+        is_member = self.target == "bookie"
+        return grpc.aio.secure_channel(
+            address,
+            grpc.ssl_channel_credentials(
+                (self._security / "ca.pem").read_bytes(),
+                (self._security / "server.key").read_bytes() if is_member else None,
+                (self._security / "server.pem").read_bytes() if is_member else None,
+            ),
+        )
 
     def _send(self, inputs: list[list[Step]], ends: float = float("inf")) -> None:
-        if self.target in ("bookie", "bookie-frames") and not self._instance_id:
+        asks_bookie = self.target in ("bookie", "bookie-frames") and not self._is_locked
+        if asks_bookie and not self._instance_id:
             self._instance_id = asyncio.run(_bookie_instance(self._bookie.ports["grpc"]))
         with self._canary.publishing():
             asyncio.run(self._send_all(inputs, ends))
 
     async def _send_all(self, inputs: list[list[Step]], ends: float) -> None:
         gate = asyncio.Semaphore(_AT_ONCE)
-        channel = (
-            grpc.aio.insecure_channel(f"127.0.0.1:{self._port('')}")
-            if self.target in ("broker", "bookie")
-            else None
-        )
+        channel = self._channel() if self.target in ("broker", "bookie") else None
 
         async def send(steps: list[Step]) -> None:
             async with gate:
@@ -227,7 +274,7 @@ class Fuzzer:
                 where, messages = steps[0]
                 if channel is None or "." not in where:
                     await _write(
-                        self._port(where),
+                        *self._place(where),
                         [self._addressed(each) for each in messages],
                         hangs_up=zlib.crc32(messages[0]) % 3 > 0,
                     )
@@ -342,14 +389,13 @@ class Fuzzer:
         return int(found[1]) << 10 if found else 0
 
     def _get(self, node: NodePlan, path: str) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", node.ports["http"], timeout=60)
         try:
-            connection.request("GET", path)
-            return connection.getresponse().read()
+            with node_http.get(
+                node.ports["http"], path, trust_file=node.trust_file, timeout_seconds=60
+            ) as answer:
+                return answer.read()
         except OSError as error:
             raise Defect(f"{node.name} does not answer GET {path}: {error!r}") from None
-        finally:
-            connection.close()
 
     # What is kept of a failure.
 
@@ -394,14 +440,18 @@ def _stands_in(metrics: str) -> float:
     return max(lags.values()) - lags[LAG_SECONDS_MAX] if lags else 0.0
 
 
-async def _write(port: int, writes: list[bytes], *, hangs_up: bool) -> None:
+async def _write(
+    port: int, tls: ssl.SSLContext | None, writes: list[bytes], *, hangs_up: bool
+) -> None:
     """Write to a connection, read a little, and leave, with or without a goodbye."""
     try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
     except OSError:
         return  # the check says whether the node lives
     try:
         for data in writes:
+            if writer.transport.is_closing():
+                break
             writer.write(data)
             async with asyncio.timeout(_CALL_SECONDS):
                 await writer.drain()
@@ -411,10 +461,13 @@ async def _write(port: int, writes: list[bytes], *, hangs_up: bool) -> None:
     except (OSError, TimeoutError):
         pass
     finally:
-        if hangs_up:
-            writer.transport.abort()
-        else:
+        if not hangs_up:
             writer.close()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await writer.wait_closed()
+        # With TLS, the goodbye of a peer that does not answer takes long.
+        writer.transport.abort()
 
 
 async def _call(channel: grpc.aio.Channel, steps: list[Step]) -> None:
@@ -446,14 +499,16 @@ async def _bookie_instance(port: int) -> bytes:
 
 
 @contextmanager
-def fuzzed_cluster(directory: Path) -> Iterator[Cluster]:
-    """Metadata, a bookie, a broker and a proxy, as processes on free ports."""
+def fuzzed_cluster(directory: Path, *, locked: bool = False) -> Iterator[Cluster]:
+    """Metadata, a bookie, a broker and a proxy, as processes on free ports.
+
+    ``locked``: it asks for credentials, with TLS on all ports of the broker, the bookie's for data
+    and the proxy's for clients.
+    """
     nodes = plan_cluster(bookies=1, brokers=1, metadata="embedded", base_port=0)
-    ports = dict(zip(("pulsar", "connect", "http"), free_ports("127.0.0.1"), strict=False))
-    settings = [
-        f"metadata_url={metadata_url(nodes)}",
-        *(f"{kind}_address=127.0.0.1:{port}" for kind, port in ports.items()),
-    ]
+    cluster = Cluster(directory)
+    if locked:
+        lock_cluster(cluster, nodes)
     for node in nodes:
         if node.role == "bookie":
             # Ids that a peer made it store must meet the collection of garbage.
@@ -462,7 +517,23 @@ def fuzzed_cluster(directory: Path) -> Iterator[Cluster]:
                 "gc_second_look_seconds=0.2",
                 "trash_grace_seconds=1",
             ]
-    cluster = Cluster(directory)
+    ports = dict(zip(("pulsar", "connect", "http"), free_ports("127.0.0.1"), strict=False))
+    settings = [f"metadata_url={metadata_url(nodes)}", f"http_address=127.0.0.1:{ports['http']}"]
+    for kind in ("pulsar", "connect"):
+        address = f"127.0.0.1:{ports[kind]}"
+        if locked:
+            settings += [f"{kind}_address=", f"{kind}_address_tls={address}"]
+        else:
+            settings.append(f"{kind}_address={address}")
+    if locked:
+        security = SecurityFiles(directory / "security")
+        settings += [
+            f"metadata_auth_file={security.metadata_login}",
+            f"tls_certificate_file_path={security.home / 'server.pem'}",
+            f"tls_key_file_path={security.home / 'server.key'}",
+            "tls_enabled_with_broker=true",
+            f"broker_client_trust_certs_file_path={security.trust}",
+        ]
     cluster.create([*nodes, NodePlan("proxy", "proxy", ports, settings)])
     try:
         cluster.up()

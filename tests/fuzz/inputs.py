@@ -39,23 +39,35 @@ from tests.support.hostile_zookeeper import hostile_bytes
 
 __all__ = [
     "INSTANCE_ID",
+    "TLS_PORTS",
     "Step",
     "binary_input",
     "bookie_input",
     "broker_input",
     "connect_input",
     "http_input",
+    "tls_input",
     "zookeeper_input",
 ]
 
 Step = tuple[str, list[bytes]]
-"""``("", writes)`` for bytes to the port of the target, or ``(role, writes)`` to the HTTP port of a
-node; else a method and messages.
+"""``("", writes)`` for bytes to the port of the target, ``(role, writes)`` to the HTTP port of a
+node, or ``(role:port, writes)`` to a port by name; else a method and messages.
 """
 INSTANCE_ID: Final = b"bookie-1~instance"
 """Stands for the id of the bookie's data, which differs in each cluster."""
 _WINDOWS: Final = (0, 1, 4 << 20, 1 << 26, (1 << 32) - 1)
 _ROLES: Final = ("bookie", "metadata", "proxy")
+TLS_PORTS: Final = (
+    "broker:grpc",
+    "broker:framed",
+    "broker:pulsar",
+    "broker:http",
+    "bookie:grpc",
+    "bookie:framed",
+    "proxy:pulsar",
+    "proxy:connect",
+)
 _BYTES_SHARE: Final = 0.15
 """Of the inputs to gRPC ports, those that are no calls."""
 
@@ -129,6 +141,49 @@ def connect_input(rng: random.Random) -> list[Step]:
 def zookeeper_input(rng: random.Random) -> list[Step]:
     """Frames of ZooKeeper's protocol."""
     return [("", [hostile_bytes(rng)])]
+
+
+def tls_input(rng: random.Random) -> list[Step]:
+    """TLS records to one of the ports with TLS: a first message as clients send it, mostly changed,
+    or records of any kind, with true lengths and false ones.
+    """
+    writes = [_damaged(rng, _client_hello(rng))] if rng.random() < 0.7 else []
+    writes += [_tls_record(rng) for _ in range(rng.randrange(4))]
+    return [(rng.choice(TLS_PORTS), writes or [_client_hello(rng)])]
+
+
+def _client_hello(rng: random.Random) -> bytes:
+    key_share = b"\x00\x1d\x00\x20" + rng.randbytes(32)
+    extensions = b"".join(
+        number.to_bytes(2) + len(content).to_bytes(2) + content
+        for number, content in (
+            (0, b"\x00\x0c\x00\x00\x09localhost"),
+            (10, b"\x00\x02\x00\x1d"),
+            (13, b"\x00\x06\x04\x03\x08\x04\x08\x07"),
+            (16, b"\x00\x03\x02h2"),
+            (43, b"\x02\x03\x04"),
+            (51, len(key_share).to_bytes(2) + key_share),
+        )
+        if rng.random() < 0.95
+    )
+    body = b"".join(
+        (
+            b"\x03\x03" + rng.randbytes(32),
+            b"\x20" + rng.randbytes(32),
+            b"\x00\x06\x13\x01\x13\x02\x13\x03",
+            b"\x01\x00",
+            len(extensions).to_bytes(2) + extensions,
+        )
+    )
+    message = b"\x01" + len(body).to_bytes(3) + body
+    return b"\x16\x03\x01" + len(message).to_bytes(2) + message
+
+
+def _tls_record(rng: random.Random) -> bytes:
+    content = rng.randbytes(rng.choice((0, 1, 5, 64, 1_000, 1 << 14)))
+    kind = rng.choice((20, 21, 22, 23, 24, rng.randrange(256)))
+    length = len(content) if rng.random() < 0.7 else rng.randrange(1 << 16)
+    return bytes((kind, 3, rng.randrange(5))) + length.to_bytes(2) + content
 
 
 def http_input(rng: random.Random, paths: Mapping[str, Mapping[str, Any]]) -> list[Step]:

@@ -13,7 +13,7 @@ import pytest
 from pulsarish.local_cluster.processes import Cluster
 from tests.fuzz.canary import Defect
 from tests.fuzz.files import fuzz_files
-from tests.fuzz.fuzzer import TARGETS, Fuzzer, fuzzed_cluster, load_inputs
+from tests.fuzz.fuzzer import LOCKED_TARGETS, TARGETS, Fuzzer, fuzzed_cluster, load_inputs
 
 pytestmark = pytest.mark.xdist_group("fuzz")
 
@@ -21,6 +21,12 @@ pytestmark = pytest.mark.xdist_group("fuzz")
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with fuzzed_cluster(tmp_path_factory.mktemp("fuzz")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def locked_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with fuzzed_cluster(tmp_path_factory.mktemp("locked"), locked=True) as running:
         yield running
 
 
@@ -45,6 +51,13 @@ def fuzz(cluster: Cluster, target: str, kept: Path) -> Fuzzer:
 @pytest.mark.parametrize("target", TARGETS)
 def test_nothing_is_found_in_a_short_run(cluster: Cluster, target: str, tmp_path: Path) -> None:
     assert fuzz(cluster, target, tmp_path / "inputs.json").count > 0
+
+
+@pytest.mark.parametrize("target", LOCKED_TARGETS)
+def test_a_locked_cluster_bears_peers_without_credentials(
+    locked_cluster: Cluster, target: str, tmp_path: Path
+) -> None:
+    assert fuzz(locked_cluster, target, tmp_path / "inputs.json").count > 0
 
 
 def test_what_was_sent_can_be_sent_again(cluster: Cluster, tmp_path: Path) -> None:

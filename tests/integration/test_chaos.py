@@ -86,6 +86,13 @@ def test_a_locked_cluster_loses_nothing(tmp_path: Path) -> None:
     assert record["owner_changed"] is True
 
 
+def test_a_rolling_restart_of_a_locked_cluster_fails_no_send(tmp_path: Path) -> None:
+    record = chaos(tmp_path, "rolling-restart-dedup", "--secure", "--rate", "1000")
+    assert record["verdict"] == "ok", record["reasons"]
+    assert (record["acked_missing"], record["acked_negative"], record["duplicates"]) == (0, 0, 0)
+    assert record["acked_positive"] == record["sent"]
+
+
 def test_the_control_shows_duplicates_and_deduplication_leaves_none(tmp_path: Path) -> None:
     assert chaos(tmp_path, "cut-clients", "--window", "2000")["duplicates"] != 0
     record = chaos(tmp_path, "cut-clients-dedup", "--window", "2000")

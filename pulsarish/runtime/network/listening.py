@@ -171,7 +171,7 @@ class _TlsListener:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._factory,
                 connection,
-                ssl=self._tls.context,
+                ssl=self._tls.context(),
                 ssl_handshake_timeout=self._seconds,
                 ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS,
             )

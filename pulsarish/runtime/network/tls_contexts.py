@@ -100,9 +100,6 @@ def _stamp(path: str) -> _Stamp | None:
 class ServerTls(_FollowedFiles):
     """The TLS of a listener. Raises ``ConfigError`` for files that cannot be used."""
 
-    context: ssl.SSLContext
-    """For the listener's whole life: each handshake uses the files as they are then."""
-
     def __init__(
         self,
         config: TlsServerConfig,
@@ -117,20 +114,16 @@ class ServerTls(_FollowedFiles):
             monotonic=monotonic,
             wall_ms=wall_ms,
         )
-        self.context = self._current
-        self.context.sni_callback = self._on_hello
 
     def _read(self, now_ms: int) -> None:
         material = read_server_material(self.config, now_ms)
         self._current = server_context(self.config, material)
         self.material = material
 
-    def _on_hello(
-        self, connection: ssl.SSLObject, _host: str | None, _context: ssl.SSLContext
-    ) -> None:
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS of the next handshake, with the files as they are now."""
         self.follow()
-        if connection.context is not self._current:
-            connection.context = self._current
+        return self._current
 
 
 class ClientTls(_FollowedFiles):

@@ -89,6 +89,7 @@ def test_nothing_runs_when_one_of_them_cannot(
                 "zookeeper-ensemble",
                 "cut-clients-dedup",
                 "isolate-broker-from-zk-dedup",
+                "rolling-restart-dedup",
             },
         ),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import sys
 import time
 from pathlib import Path
 
@@ -27,7 +28,7 @@ class _Time:
 def shown(server: ServerTls, client: ClientTls, host: str | None = "localhost") -> tuple[str, str]:
     """Return the common names of server and client after a handshake in memory."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    there = server.context.wrap_bio(to_server, to_client, server_side=True)
+    there = server.context().wrap_bio(to_server, to_client, server_side=True)
     here = client.context().wrap_bio(to_client, to_server, server_hostname=host)
     waiting = {here, there}
     while waiting:
@@ -160,3 +161,22 @@ def test_bad_files_at_the_start_are_an_error(made: Certificates) -> None:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def test_a_host_name_that_is_no_text_raises_nothing_unseen(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It would write a traceback for each handshake of a hostile peer.
+    unseen: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unseen.append)
+    hello, answers = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ClientTls(made.client_config()).context()
+    with pytest.raises(ssl.SSLWantReadError):
+        client.wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
+    damaged = ssl.MemoryBIO()
+    damaged.write(hello.read().replace(b"localhost", b"loc\xcflhost"))
+    with pytest.raises(ssl.SSLError):
+        ServerTls(made.server_config()).context().wrap_bio(
+            damaged, answers, server_side=True
+        ).do_handshake()
+    assert unseen == []
