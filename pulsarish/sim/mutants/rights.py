@@ -330,7 +330,7 @@ RIGHTS_MUTANTS: Final = (
     ),
     _matrix_mutant(
         "member_token_lasts",
-        "a member's token ends, and not later than members make it",
+        "a member's token ends",
         replacing(cluster_key, "_SKEW_MS", _unlimited),
     ),
 )

@@ -530,7 +530,6 @@ class _Run:
             "a member of another cluster": self._member(_FOREIGN_KEY),
             "no member": self._token("root", claims=audience),
             "an expired member": self._token("broker", life_ms=-_HOUR_MS, claims=audience),
-            "a member for too long": self._token("broker", life_ms=24 * _HOUR_MS, claims=audience),
         }
         for name, shown in {**members, **self._bad()}.items():
             if name == "member's":
