@@ -166,13 +166,18 @@ class BrokerQuestions:
 
         try:
             tenant, namespace, visible = await self._namespace(asked.namespace, identity)
+            # Topics come and go in a watch, and so do grants. The client asks for lists.
+            refused = AuthorizationError(
+                f"role {identity.role!r} may see some topics of {tenant}/{namespace} only, so it "
+                "cannot watch them all"
+            )
             if visible is not None:
-                # Topics come and go in a watch, and so do grants. The client asks for lists.
-                raise AuthorizationError(
-                    f"role {identity.role!r} may see some topics of {tenant}/{namespace} only, so "
-                    "it cannot watch them all"
-                )
+                raise refused
             watch = await self._lists.watch(tenant, namespace, asked.topics_pattern, tell)
+            # A grant that was revoked meanwhile was looked for in the open watches only.
+            if not await self.may_watch(watch, identity):
+                self._lists.end(watch)
+                raise refused
         except PulsarishError as error:
             return None, _error(asked.request_id, error)
         topics_hash = list_hash(watch.names)

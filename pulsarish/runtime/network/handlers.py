@@ -9,7 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from pulsarish.model.errors import AuthenticationError, AuthorizationError, InvalidArgument
+from pulsarish.model.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    InvalidArgument,
+    ServiceNotReady,
+    TooManyRequests,
+)
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import CallHandler, Stream, StreamBroken, StreamHandler, Tasks
@@ -21,6 +27,15 @@ _log = get_logger("connections")
 
 # Error texts travel in a header of HTTP/2, whose size peers limit.
 _REASON_CHARS_MAX: Final = 1_000
+
+# Of a caller that is not served. Anything else that a handler raises is a failure of this process.
+_REFUSALS: Final = (
+    AuthenticationError,
+    AuthorizationError,
+    InvalidArgument,
+    ServiceNotReady,
+    TooManyRequests,
+)
 
 
 class CallRefused(Exception):
@@ -55,7 +70,7 @@ async def answer_call(
     """Run the handler of a call and return its answer. Raises ``CallRefused``."""
     try:
         return await handler(request, caller)
-    except (InvalidArgument, AuthenticationError, AuthorizationError) as error:
+    except _REFUSALS as error:
         _log.warning("a call is refused", method=method, peer=caller.address, reason=error)
         raise CallRefused(_describe(error)) from None
     except Exception as error:
