@@ -9,7 +9,7 @@ from pulsarish.broker.audit_trail import AuditTrail
 from pulsarish.broker.binary.face import BinaryFace
 from pulsarish.broker.binary.questions import BrokerQuestions
 from pulsarish.broker.binary.topic_lists import TopicLists
-from pulsarish.broker.clients.authorization import Gate
+from pulsarish.broker.clients.authorization import Gate, Permission
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admin import Admin
@@ -202,7 +202,8 @@ class Broker:
         self._sweeper = Sweeper(
             world, config, records, self._namespaces, self._ownership, admin.sweep
         )
-        routes = [*admin.routes(), *health_routes(unready, self.warnings, metrics.scrape)]
+        scrapers = Permission.ANY_ROLE if config.authenticate_metrics_endpoint else Permission.NONE
+        routes = [*admin.routes(), *health_routes(unready, self.warnings, metrics.scrape, scrapers)]
         self.http = HttpFace(
             world, config, gate, [*routes, openapi_route(routes)], share, callers, audit
         )

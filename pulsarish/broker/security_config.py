@@ -71,6 +71,15 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
         ),
     ] = False
 
+    authenticate_metrics_endpoint: Annotated[
+        bool,
+        Meta(
+            description=(
+                "/metrics, which names topics, is for authenticated roles only; "
+                "needs authentication_enabled."
+            )
+        ),
+    ] = False
     authentication_failures_max: Annotated[
         int,
         Meta(
@@ -142,6 +151,11 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
                 raise ConfigError(f"trusted_proxy_addresses: {text!r} is no address: {fault}")
 
     def _check_roles(self) -> None:
+        if self.authenticate_metrics_endpoint and not self.authentication_enabled:
+            raise ConfigError(
+                "authenticate_metrics_endpoint = true needs authentication_enabled = true: without "
+                "it, a caller has no role"
+            )
         if self.authorization_enabled and not self.authentication_enabled:
             raise ConfigError(
                 "authorization_enabled = true needs authentication_enabled = true: permissions "

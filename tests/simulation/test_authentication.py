@@ -132,6 +132,16 @@ def test_streams_calls_and_requests_are_refused(credentials: Credentials) -> Non
     run(scenario)
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_metrics_are_for_authenticated_roles_only_where_it_is_said(is_closed: bool) -> None:
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        assert await ask(world, "metrics", "") == (401 if is_closed else 200)
+        assert await ask(world, "metrics", "Bearer ann") == 200
+        assert await ask(world, "health", "") == 200
+
+    run(scenario, authenticate_metrics_endpoint=is_closed)
+
+
 async def call(world: World, method: str, request: Message) -> bytes:
     return await world.connections.call(
         GRPC, method, request.SerializeToString(), timeout_seconds=5.0

@@ -404,6 +404,7 @@ def health_routes(
     unready_reason: Callable[[], str],
     warnings: Callable[[], list[str]],
     metrics: Callable[[], Awaitable[bytes]],
+    metrics_permission: Permission,
 ) -> list[Route]:
     """Return the health routes.
 
@@ -449,7 +450,7 @@ def health_routes(
             "GET",
             "/metrics",
             scrape,
-            Permission.NONE,
+            metrics_permission,
             "Metrics in the text form of Prometheus.",
             answers=str,
             answer_type="text/plain",

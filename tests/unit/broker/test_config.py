@@ -40,6 +40,10 @@ from pulsarish.model.errors import ConfigError
             {"default_retention_time_minutes": 5},
             ["default_retention_time_minutes", "default_retention_size_mb"],
         ),
+        (
+            {"authenticate_metrics_endpoint": True},
+            ["authenticate_metrics_endpoint", "authentication_enabled"],
+        ),
     ],
 )
 def test_each_refusal_names_the_options(options: dict[str, object], said: list[str]) -> None:
