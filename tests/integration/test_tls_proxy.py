@@ -21,6 +21,7 @@ import pytest
 from pulsarish.security.keys import SigningKey, load_secret_key
 from pulsarish.security.token_maker import sign_token
 from tests.support.certificates import Certificates
+from tests.support.until import until
 
 pytestmark = pytest.mark.xdist_group("tls-proxy")
 
@@ -183,15 +184,27 @@ def test_brokers_of_another_authority_are_not_connected_to(site: Site, tmp_path:
             client.close()
 
 
+def has_name(site: Site, name: str) -> bool:
+    """Return whether the certificate of the broker's port for Pulsar's clients has a host name."""
+    context = ssl.create_default_context(cafile=site.made.trust)
+    _, _, port = site.urls["pulsar+ssl"].rpartition(":")
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=10) as connection:
+        try:
+            with context.wrap_socket(connection, server_hostname=name):
+                return True
+        except ssl.SSLCertVerificationError:
+            return False
+
+
 def test_a_broker_is_not_connected_to_by_a_name_that_its_certificate_lacks(tmp_path: Path) -> None:
     with running_site(tmp_path, advertised_address="localhost") as named:
-        # Read again within a second, by the next handshakes.
         token = pulsar.AuthenticationToken(named.token("app"))
         with named.proxy() as addresses:
             client = named.client(addresses["pulsar+ssl"], token)
             client.create_producer("known").close()
             client.close()
         named.made.issue("server", hosts=("127.0.0.1",))
+        until("the broker shows its new certificate", lambda: not has_name(named, "localhost"), 20)
         with named.proxy() as addresses:
             client = named.client(addresses["pulsar+ssl"], token, 4)
             try:

@@ -133,6 +133,12 @@ class _RefusedStream:
     def abort(self, reason: str) -> None:
         self.reason = reason
 
+    async def deliver(self, on_message: object) -> None:
+        """Return at once: a caller that is served all the same has nothing to say."""
+
+    async def feed(self, next_message: object, signal: object) -> None:
+        """Send nothing."""
+
 
 class _Grants:
     """The tenants ``acme`` and ``other``, in the place of the metadata."""
