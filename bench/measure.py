@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from pulsarish.local_cluster.locked import lock_cluster
 from pulsarish.local_cluster.processes import Cluster, plan_cluster
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -27,10 +28,11 @@ def running_cluster(
     broker: Sequence[str] = (),
     bookie: Sequence[str] = (),
     late_ms: int = 0,
+    locked: bool = False,
 ) -> Iterator[Cluster]:
     """A cluster that is stopped, and whose data is removed, at the end.
 
-    With ``late_ms`` bookie-1 answers that much later.
+    With ``late_ms`` bookie-1 answers that much later. ``locked``: all have TLS and tokens.
     """
     with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory, ExitStack() as stack:
         cluster = Cluster(Path(directory))
@@ -43,6 +45,8 @@ def running_cluster(
             if node.name == "bookie-1" and late_ms:
                 port = stack.enter_context(_late_proxy(node.ports["grpc"], late_ms))
                 node.settings.append(f"advertised_address=127.0.0.1:{port}")
+        if locked:
+            lock_cluster(cluster, nodes)
         cluster.create(nodes)
         try:
             cluster.up()

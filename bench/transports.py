@@ -3,11 +3,11 @@
     python -m bench.transports [--rounds 5] [--row NAME]... [--side NAME]...
                                [--against CHECKOUT]
 
-Each side is a process of its own with a cluster of three bookies and one broker: ``grpc``,
-``framed``, ``tls``, which is frames over TLS on every hop, or ``uncached``, which is frames and
-bookies that take entries out of the page cache. ``--against`` adds, as the first side, an older
-checkout with a ``.venv`` of its own, as it is by default. All run at the same time, and
-only one is used at a time.
+Each side is a process of its own with a cluster of three bookies and one broker: ``grpc`` or
+``framed``. ``-uncached`` after it: bookies take entries out of the page cache. ``-locked`` at the
+end: TLS on every hop, tokens, authorization and the audit trail. ``--against`` adds, as the first
+side, an older checkout with a ``.venv`` of its own, as it is by default. All run at the same time,
+and only one is used at a time.
 
 Prints for each row the medians of the sides, and the median ratios of the rounds to the first side:
 rate or p50, p99, and CPU in microseconds a message of bookies, broker, client and all of them.
@@ -21,7 +21,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,9 +30,16 @@ from typing import Any
 import pulsarish
 from bench.client import drain, end_to_end, fill, one_at_a_time, publish
 from bench.measure import cpu_by_role, running_cluster
-from pulsarish.local_cluster.ports import free_ports
+from pulsarish.local_cluster.locked import profiles_of
+from pulsarish.local_cluster.security_files import ADMINISTRATOR
+from pulsarish.runtime.profiles import Profiles
 
-SIDES = ("grpc", "framed", "tls", "uncached")
+SIDES = tuple(
+    transport + cache + lock
+    for transport in ("grpc", "framed")
+    for cache in ("", "-uncached")
+    for lock in ("", "-locked")
+)
 Run = Callable[[pulsarish.Client, str], dict[str, Any]]
 
 
@@ -81,55 +87,22 @@ ROWS: dict[str, tuple[int, Run]] = {
 """By name: messages that are sent, for the CPU of each, and the work."""
 
 
-def _tls_settings(directory: Path, ports: list[int]) -> tuple[list[str], list[str], dict[str, str]]:
-    """What a broker, a bookie and a client are given, so that every hop is over TLS."""
-    from pulsarish.security.authority import Authority
-
-    now_ms = time.time_ns() // 1_000_000
-    authority = Authority.create("bench", now_ms=now_ms, days=1)
-    issued = authority.issue("bench", now_ms=now_ms, days=1, hosts=("127.0.0.1",))
-    trust, certificate, key = (directory / name for name in ("ca.pem", "bench.pem", "bench.key"))
-    trust.write_bytes(authority.certificate)
-    certificate.write_bytes(issued.certificate)
-    key.write_bytes(issued.key.reveal())
-    server = [
-        f"tls_certificate_file_path={certificate}",
-        f"tls_key_file_path={key}",
-        f"tls_trust_certs_file_path={trust}",
-    ]
-    broker = [
-        *server,
-        f"listen_address_tls=127.0.0.1:{ports[0]}",
-        f"framed_port_tls={ports[1]}",
-    ]
-    return broker, server, {"tls_trust_certs_file_path": str(trust)}
-
-
 @contextmanager
 def _side(name: str) -> Iterator[Callable[[str, int], dict[str, float]]]:
     """The function that measures a row on a cluster of one side."""
-    broker_settings, bookie_settings, options, port = [], [], {}, 0
-    with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory, ExitStack() as stack:
-        if name in SIDES:
-            transport = "grpc" if name == "grpc" else "framed"
-            broker_settings = [f"ledger.transport={transport}"]
-            options = {"transport": transport}
-        if name == "uncached":
-            bookie_settings = ["entry_log_remove_from_page_cache=true"]
-        if name == "tls":
-            free = free_ports("127.0.0.1")
-            ports = [next(free), next(free)]
-            free.close()
-            port = ports[0]
-            of_broker, bookie_settings, of_client = _tls_settings(Path(directory), ports)
-            broker_settings += of_broker
-            options |= of_client
-        cluster = stack.enter_context(
-            running_cluster(broker=broker_settings, bookie=bookie_settings)
-        )
-        node = next(node for node in cluster.nodes() if node.role == "broker")
-        scheme = "pulsarish+ssl" if port else "pulsarish"
-        url = f"{scheme}://127.0.0.1:{port or node.ports['grpc']}"
+    broker_settings, bookie_settings, options = [], [], {}
+    if name in SIDES:
+        transport = name.partition("-")[0]
+        broker_settings = [f"ledger.transport={transport}"]
+        options = {"transport": transport}
+    if "-uncached" in name:
+        bookie_settings = ["entry_log_remove_from_page_cache=true"]
+    locked = name.endswith("-locked")
+    with running_cluster(broker=broker_settings, bookie=bookie_settings, locked=locked) as cluster:
+        url = cluster.service_urls()["pulsarish"]
+        if locked:
+            profile = Profiles.read(profiles_of(cluster)).get(ADMINISTRATOR)
+            options |= profile.arguments(url)
 
         def measure(row: str, number: int) -> dict[str, float]:
             count, run = ROWS[row]
