@@ -4,6 +4,8 @@ long.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import socket
 import ssl
@@ -335,6 +337,51 @@ def test_the_command_line_uses_the_profile(cluster: Cluster) -> None:
     healthy = run_command(environment, "health")
     assert healthy.exit_code == 0, healthy.output
     assert healthy.output.count("/health ok") == 2
+
+
+def test_the_cluster_key_is_replaced_while_a_program_publishes(cluster: Cluster) -> None:
+    """As docs/security.md says: the new key last, then first, then alone."""
+    file = cluster.directory / "security" / "cluster.key"
+    old = file.read_text().strip()
+    new = base64.b64encode(hashlib.sha256(old.encode()).digest()).decode()
+    profile = Profiles.read(profiles_of(cluster)).get(ADMINISTRATOR)
+    bookies = [node.name for node in cluster.nodes() if node.role == "bookie"]
+    sent: list[bytes] = []
+    is_over = threading.Event()
+
+    def streams_ended() -> int:
+        logs = (cluster.log_path(name).read_text(errors="replace") for name in bookies)
+        return sum(log.count("was removed from cluster_key_file") for log in logs)
+
+    with pulsarish.Client(profile.url, **profile.arguments(profile.url)) as client:
+        consumer = client.subscribe("rekeyed", "s")
+        producer = client.create_producer("rekeyed")
+
+        def publish() -> None:
+            while not is_over.wait(0.01):
+                producer.send(b"%d" % len(sent))
+                sent.append(b"%d" % len(sent))
+
+        def publish_more() -> None:
+            count = len(sent) + 50
+            until("more is sent", lambda: len(sent) > count or not publishing.is_alive(), 30)
+            assert publishing.is_alive()  # a send that fails ends it
+
+        publishing = threading.Thread(target=publish)
+        publishing.start()
+        with closing(is_over, publishing):
+            before = streams_ended()
+            for lines in ([old, new], [new, old], [new]):
+                beside = file.with_suffix(".new")
+                beside.touch(0o600)
+                beside.write_text("\n".join(lines) + "\n")
+                beside.replace(file)
+                time.sleep(4)  # each process looks once in a second
+                publish_more()
+            until("streams with the old key end", lambda: streams_ended() > before, 30)
+            publish_more()
+        received = [consumer.receive(20_000).data() for _ in sent]
+        assert received == sent
 
 
 def test_a_cluster_that_went_down_comes_back_with_its_keys(cluster: Cluster, admin: Admin) -> None:
