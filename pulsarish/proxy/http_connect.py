@@ -37,14 +37,15 @@ class HttpConnectConnection(RelayedConnection):
             return
         self.started()
         self.input_waits(0)
-        request = _REQUEST.match(self._head)
+        head = bytes(self._head)
+        self._head.clear()
+        request = _REQUEST.match(head)
         if request is None or end < 0:
             self._refuse(
                 b"405 Method Not Allowed", b"only CONNECT of a broker's host:port is served here\n"
             )
             return
-        address, rest = request[1].decode(), bytes(self._head[end + 4 :])
-        self._head.clear()
+        address, rest = request[1].decode(), head[end + 4 :]
         self.hold(rest)
         self.watch(self._connect(address), "relay")
 

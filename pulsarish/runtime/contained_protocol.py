@@ -40,6 +40,8 @@ class _Containment:
     def __init__(self, tasks: Tasks) -> None:
         self._containing_tasks = tasks
         self._contained_transport: asyncio.Transport | None = None
+        """``None`` after the end: a connection is often part of a cycle, cycles are collected
+        rarely, and a transport with TLS has buffers of 256 KiB."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -102,6 +104,16 @@ def _contained(callback: Callable[..., Any]) -> Callable[..., Any]:
                 callback(self, transport)
             except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
                 self.contain(name, error)
+
+    elif name == "connection_lost":
+
+        @functools.wraps(callback)
+        def contained(self: _Containment, exc: Exception | None) -> None:
+            try:
+                callback(self, exc)
+            except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends
+                self.contain(name, error)
+            self._contained_transport = None
 
     else:
 

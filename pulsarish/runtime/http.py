@@ -319,6 +319,8 @@ class _HttpConnection(ContainedProtocol):
                     case _:
                         break
         except h11.RemoteProtocolError as error:
+            # h11 raises it in a way that makes a cycle, which would keep this connection.
+            error.__traceback__ = None
             self._refuse(error.error_status_hint, f"this is no HTTP/1.1 request: {error}")
         except _Refused as refusal:
             self._refuse(refusal.status, str(refusal))

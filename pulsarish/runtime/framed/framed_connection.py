@@ -234,6 +234,7 @@ class FramedConnection(ContainedBufferedProtocol):
         else:
             why = tls_reason(exc) if isinstance(exc, ssl.SSLError) else exc
             self._lose(f"{self.peer}: {why}")
+        self._transport = None
 
     def _hint(self) -> str:
         """Return what may help, when a server leaves without a word."""

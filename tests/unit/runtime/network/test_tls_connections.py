@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.connections import NodeConnections
+from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 from pulsarish.runtime.network import listening
 from pulsarish.runtime.network.dialing import Dialer
@@ -309,6 +311,61 @@ def test_a_silent_client_has_a_limited_time_and_makes_room(
             writer.close()
 
     run(work)
+
+
+class _Cyclic(ContainedProtocol):
+    """A connection that its own tasks know, as those of brokers and proxies are."""
+
+    def __init__(self) -> None:
+        super().__init__(Supervisor())
+        self._scope = self.scope
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._scope = self.scope
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["bytes", "framed", "http"])
+def test_a_connection_that_ended_keeps_no_buffers_of_tls(kind: str) -> None:
+    """They are 256 KiB each, and cycles are collected rarely."""
+
+    def ends_of_tls() -> int:
+        return sum(type(each).__name__ == "SSLProtocol" for each in gc.get_objects())
+
+    async def work(node: NodeConnections) -> None:
+        tls = certificates().server_config(client_certificate="optional")
+        if kind == "bytes":
+            listener = await node.serve_bytes("127.0.0.1:0", _Cyclic, tls=tls)
+        elif kind == "http":
+            listener = await node.serve_http("127.0.0.1:0", _never, tls=tls)
+        else:
+            listener = await serve(node, kind, client_certificate="optional")
+        port = int(listener.address.rpartition(":")[2])
+        context = ssl.create_default_context(cafile=certificates().server_config().trust_file)
+        gc.collect()
+        before = ends_of_tls()
+        for _ in range(20):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            writer.write(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
+            await asyncio.sleep(0.01)
+            writer.transport.abort()
+        for _ in range(200):
+            if ends_of_tls() <= before + 2:  # one that is closing at either end
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{ends_of_tls() - before} ends of TLS are left")
+
+    gc.disable()
+    try:
+        run(work)
+    finally:
+        gc.enable()
+
+
+async def _never(_request: HttpRequest) -> HttpResponse:
+    raise AssertionError
 
 
 def test_bad_files_are_reported_when_a_listener_begins(tmp_path: Path) -> None:
