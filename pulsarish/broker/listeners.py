@@ -335,10 +335,10 @@ def http_url_at(broker: BrokerRegistration, listener: str, *, has_tls: bool = Fa
     Raises ``ServiceNotReady`` when the broker has no such listener or port.
     """
     advertised = advertised_at(broker, listener)
-    if advertised.http_address and not has_tls:
-        return f"http://{advertised.http_address}"
-    if advertised.http_address_tls:
-        return f"https://{advertised.http_address_tls}"
+    if advertised.http_url and not has_tls:
+        return advertised.http_url
+    if advertised.http_url_tls:
+        return advertised.http_url_tls
     scheme = "https" if has_tls else "http"
     raise ServiceNotReady(
         f"broker {broker.broker_id} has no {scheme.upper()} address on listener {listener!r}: "
@@ -356,8 +356,8 @@ def pulsar_at(
     Raises ``ServiceNotReady`` when the broker has no such listener or port.
     """
     advertised = advertised_at(broker, listener)
-    plain = "" if has_tls else advertised.pulsar_address
-    tls = advertised.pulsar_address_tls
+    plain = "" if has_tls else advertised.pulsar_url
+    tls = advertised.pulsar_url_tls
     if not plain and not tls:
         kind, scheme = (" with TLS", "pulsar+ssl") if has_tls else ("", "pulsar")
         raise ServiceNotReady(
@@ -365,4 +365,4 @@ def pulsar_at(
             f"{listener!r}: set {'pulsar_address_tls' if has_tls else 'pulsar_address'}, and "
             f"advertise {listener}:{scheme}://host:port"
         )
-    return f"pulsar://{plain}" if plain else "", f"pulsar+ssl://{tls}" if tls else ""
+    return plain, tls

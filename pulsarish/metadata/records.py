@@ -102,6 +102,24 @@ class ListenerAddresses(msgspec.Struct, frozen=True):
     pulsar_address_tls: str = ""
     framed_address_tls: str = ""  # framed:tls:host:port
 
+    # URLs; empty where the port is not served.
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{self.http_address}" if self.http_address else ""
+
+    @property
+    def http_url_tls(self) -> str:
+        return f"https://{self.http_address_tls}" if self.http_address_tls else ""
+
+    @property
+    def pulsar_url(self) -> str:
+        return f"pulsar://{self.pulsar_address}" if self.pulsar_address else ""
+
+    @property
+    def pulsar_url_tls(self) -> str:
+        return f"pulsar+ssl://{self.pulsar_address_tls}" if self.pulsar_address_tls else ""
+
 
 class BrokerRegistration(msgspec.Struct, frozen=True):
     """Ephemeral: this broker is alive.

@@ -118,3 +118,32 @@ def test_redirects_and_lookups_keep_tls() -> None:
         await sim.node("client").run(client)
 
     sim.run(main, 300.0)
+
+
+def test_a_broker_names_the_addresses_that_it_serves() -> None:
+    sim = Simulation(1)
+    cluster = MixedCluster(sim, brokers=3)
+
+    async def main() -> None:
+        await cluster.start()
+
+        async def client(world: World) -> None:
+            plain = {name: (f"http://{name}:8080", f"pulsar://{name}:6650") for name in PORTS}
+            tls = {name: (f"https://{name}:8443", f"pulsar+ssl://{name}:6651") for name in PORTS}
+            plain[SECURE] = tls[PLAIN] = ("", "")
+            for name, web in WEB.items():
+                answer = await ask(world, web, "admin", "v2", "clusters", "pulsarish")
+                assert json.loads(answer.body) == {
+                    "serviceUrl": plain[name][0],
+                    "serviceUrlTls": tls[name][0],
+                    "brokerServiceUrl": plain[name][1],
+                    "brokerServiceUrlTls": tls[name][1],
+                }
+                answer = await ask(world, web, "admin", "v2", "broker-stats", "load-report")
+                report = json.loads(answer.body)
+                assert (report["webServiceUrl"], report["pulsarServiceUrl"]) == plain[name]
+                assert (report["webServiceUrlTls"], report["pulsarServiceUrlTls"]) == tls[name]
+
+        await sim.node("client").run(client)
+
+    sim.run(main, 300.0)

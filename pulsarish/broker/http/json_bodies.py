@@ -210,8 +210,12 @@ class LookupBody(msgspec.Struct, rename="camel"):
 
 
 class ClusterBody(msgspec.Struct, rename="camel"):
+    """The addresses of a broker; that of a port that is not served is empty."""
+
     service_url: str = ""
+    service_url_tls: str = ""
     broker_service_url: str = ""
+    broker_service_url_tls: str = ""
 
 
 class OwnedBundleBody(msgspec.Struct):
@@ -223,10 +227,12 @@ class OwnedBundleBody(msgspec.Struct):
 
 
 class LoadReportBody(msgspec.Struct, rename="camel"):
-    """The load of a broker. Rates are per second."""
+    """The load of a broker. Rates are per second; the URL of a port that is not served is empty."""
 
     web_service_url: str
+    web_service_url_tls: str
     pulsar_service_url: str
+    pulsar_service_url_tls: str
     num_topics: int
     num_bundles: int
     num_consumers: int

@@ -135,12 +135,10 @@ class BrokerStatsRoutes:
         went = [each.out.rates(now) for topic in loaded for each in topic.subscriptions.values()]
         return answer(
             LoadReportBody(
-                web_service_url=f"http://{advertised.http_address}"
-                if advertised.http_address
-                else "",
-                pulsar_service_url=f"pulsar://{advertised.pulsar_address}"
-                if advertised.pulsar_address
-                else "",
+                web_service_url=advertised.http_url,
+                web_service_url_tls=advertised.http_url_tls,
+                pulsar_service_url=advertised.pulsar_url,
+                pulsar_service_url_tls=advertised.pulsar_url_tls,
                 num_topics=len(loaded),
                 num_bundles=len(self._ownership.owned),
                 num_consumers=sum(

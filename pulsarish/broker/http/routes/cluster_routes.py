@@ -111,8 +111,10 @@ class ClusterRoutes:
         advertised = advertised_at(me, call.listener)
         return answer(
             ClusterBody(
-                f"http://{advertised.http_address}" if advertised.http_address else "",
-                f"pulsar://{advertised.pulsar_address}" if advertised.pulsar_address else "",
+                advertised.http_url,
+                advertised.http_url_tls,
+                advertised.pulsar_url,
+                advertised.pulsar_url_tls,
             )
         )
 

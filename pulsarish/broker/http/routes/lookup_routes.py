@@ -73,20 +73,13 @@ class LookupRoutes:
         advertised = advertised_at(found.broker, listener)
         if has_tls:
             advertised = _only_tls(found.broker, listener, advertised)
-        pulsar_tls = (
-            f"pulsar+ssl://{advertised.pulsar_address_tls}" if advertised.pulsar_address_tls else ""
-        )
         return answer(
             LookupBody(
-                broker_url=f"pulsar://{advertised.pulsar_address}"
-                if advertised.pulsar_address
-                else "",
-                broker_url_tls=pulsar_tls,
-                broker_url_ssl=pulsar_tls,
-                http_url=f"http://{advertised.http_address}" if advertised.http_address else "",
-                http_url_tls=f"https://{advertised.http_address_tls}"
-                if advertised.http_address_tls
-                else "",
+                broker_url=advertised.pulsar_url,
+                broker_url_tls=advertised.pulsar_url_tls,
+                broker_url_ssl=advertised.pulsar_url_tls,
+                http_url=advertised.http_url,
+                http_url_tls=advertised.http_url_tls,
                 native_url=_native_url(advertised),
                 broker_id=found.broker.broker_id,
                 bundle=found.bundle.range,
