@@ -31,6 +31,7 @@ __all__ = [
     "client_context",
     "earliest_expiry_ms",
     "is_authority",
+    "is_not_tls",
     "parse_certificate",
     "read_client_material",
     "read_server_material",
@@ -44,10 +45,9 @@ ClientCertificate = Literal["none", "optional", "required"]
 _FILE_BYTES_MAX: Final = 4 << 20
 _MAKE_ONE: Final = "make a new one"
 _NO_TLS: Final = "the peer does not speak TLS here; check its address and whether it uses TLS"
+_NO_TLS_ERRORS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _REASONS: Final = {
-    "WRONG_VERSION_NUMBER": _NO_TLS,
-    "HTTP_REQUEST": _NO_TLS,
-    "RECORD_LAYER_FAILURE": _NO_TLS,
+    **dict.fromkeys(_NO_TLS_ERRORS, _NO_TLS),
     "UNSUPPORTED_PROTOCOL": "the peer speaks only TLS older than 1.2",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": (
         "the client shows no certificate and this listener requires one; give the client one"
@@ -244,6 +244,11 @@ def earliest_expiry_ms(content: bytes, path: str) -> int:
     except ValueError:
         raise ConfigError(f"{path} has no certificate that can be read") from None
     return int(min(each.not_valid_after_utc for each in found).timestamp() * 1_000)
+
+
+def is_not_tls(error: ssl.SSLError) -> bool:
+    """Return whether the peer answered a handshake with something else."""
+    return error.reason in _NO_TLS_ERRORS
 
 
 def tls_reason(error: ssl.SSLError) -> str:

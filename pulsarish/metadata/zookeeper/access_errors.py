@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 from pulsarish.metadata.access import MetadataAccess
+from pulsarish.metadata.zookeeper.connect_failure import Refusal
 from pulsarish.metadata.zookeeper.kazoo_requests import is_denied, is_unknown_access_list
 from pulsarish.security.tls import TlsClientConfig
 
-__all__ = ["what_to_check", "why_denied"]
+__all__ = ["what_to_change", "why_denied"]
 
 
-def what_to_check(access: MetadataAccess, *, has_tls: bool) -> str:
-    """Return the options and files that have to do with a connection."""
-    given = [(access.auth_option, access.auth_file)]
-    if has_tls:
-        tls = TlsClientConfig() if access.tls is None else access.tls
-        given += [
+def what_to_change(refusal: Refusal, access: MetadataAccess) -> str:
+    """Return the option and the file that an operator has to change."""
+    tls = TlsClientConfig() if access.tls is None else access.tls
+    trust, certificate = (
+        f"{option} = {path!r}" if path else f"{option}, which is empty,"
+        for option, path in (
             (tls.options.trust, tls.trust_file),
             (tls.options.certificate, tls.certificate_file),
-        ]
-    return ", ".join(
-        f"{option} = {path!r}" if path else f"{option}, which is empty" for option, path in given
+        )
     )
+    match refusal:
+        case Refusal.LOGIN:
+            return (
+                f"{access.auth_option} = {access.auth_file!r} needs a user:password that the "
+                "server has"
+            )
+        case Refusal.AUTHORITY:
+            return f"{trust} has to name the authority of the server's certificate"
+        case Refusal.SERVER_CERTIFICATE:
+            return (
+                "metadata_url has to name the server as its certificate does, and the certificate "
+                "has to be valid now"
+            )
+        case Refusal.CERTIFICATE:
+            return f"{certificate} has to name a certificate that the server accepts"
+        case Refusal.NO_TLS:
+            return "metadata_url has to name the server's port for TLS, or zk:// instead of zk+ssl:"
+        case Refusal.TLS:
+            return f"check {trust} and {certificate}"
 
 
 def why_denied(access: MetadataAccess, path: str, error: BaseException) -> str:

@@ -31,6 +31,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from kazoo.client import KazooClient
@@ -40,8 +41,13 @@ from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 from kazoo.protocol.serialization import ReplyHeader, int_struct, reply_header_struct
 from kazoo.version import __version__ as _kazoo_version
 
+from pulsarish.metadata.zookeeper.connect_failure import (
+    ConnectFailure,
+    FailureReader,
+    HandshakeEnded,
+    Refusal,
+)
 from pulsarish.security.credentials import Secret
-from pulsarish.security.tls import tls_reason
 
 __all__ = ["Answer", "Client", "Failed", "MissingInternals", "check_internals"]
 
@@ -68,17 +74,7 @@ _CLIENT_ATTRIBUTES: Final = ("_connection", "_queue", "client_id", "last_zxid")
 _CONNECTION_ATTRIBUTES: Final = ("_read_sock", "_socket", "_write_sock", "retry_sleeper")
 
 
-Failed = Callable[[str, bool], None]
-"""Hears why an attempt to connect failed, and whether the next one will fail for that, too."""
-_PASSING_TLS_ERRORS: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLWantReadError)
-"""The connection broke, or nothing has come yet."""
-
-_CUT_SHORT_MAX: Final = 5
-"""When this many connections in a row end at their handshake, the server wants that."""
-
-
-class _HandshakeEnded(OSError):
-    """The server ended a connection in the TLS handshake."""
+Failed = Callable[[ConnectFailure], None]
 
 
 class MissingInternals(Exception):
@@ -192,7 +188,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             return self._tls().wrap_socket(plain, server_hostname=kwargs["hostname"])
         except (ConnectionError, ssl.SSLEOFError) as error:
             plain.close()
-            raise _HandshakeEnded(str(error)) from error
+            raise HandshakeEnded(str(error)) from error
         except BaseException:
             plain.close()
             raise
@@ -255,12 +251,14 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         came: Callable[[], None],
         connected: Callable[[float], None],
         failed: Failed,
+        failures: FailureReader,
     ) -> None:
         super().__init__(client, retry_sleeper, client.logger)
         self._came = came
         self._connected = connected
         self._failed = failed
-        self._cut_short = 0
+        self._failures = failures
+        self._is_at_login = False
         self._received = b""
         self._at = 0
         self._message: bytes | None = None
@@ -268,6 +266,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         self._received, self._at, self._message = b"", 0, None
+        self._is_at_login = False
         self.client.ended_zxid = max(self.client.ended_zxid, self.client.last_zxid)
         self.client.connections += 1
         # A server with an older tree refuses a client that has seen more. Then no node could find
@@ -276,37 +275,23 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         try:
             read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
         except AuthFailedError as error:
-            self._failed("the server does not accept this login", True)
+            self._failed(ConnectFailure("the server does not accept this login", Refusal.LOGIN))
             # kazoo would give the client up. This way it tries again, with its pauses: the server
             # may come to know the login.
             raise ConnectionDropped("the login was refused") from error
         except (ConnectionDropped, self.handler.timeout_exception) as error:
-            reason, lasts = self._why_failed(error)
-            self._failed(f"{host}:{port}: {reason}", lasts)
+            failure = self._failures.read(
+                error,
+                host,
+                (hostip, port),
+                was_cut=self._socket is not None and isinstance(error, ConnectionDropped),
+                at_login=self._is_at_login,
+            )
+            self._failed(replace(failure, reason=f"{host}:{port}: {failure.reason}"))
             raise
-        self._cut_short = 0
+        self._failures.connected()
         self._connected(read_timeout_ms)
         return read_timeout_ms, connect_timeout_ms
-
-    def _why_failed(self, error: Exception) -> tuple[str, bool]:
-        """Return why an attempt to connect failed, and whether the next one will, too."""
-        cause = error.__context__
-        if isinstance(cause, ssl.SSLError) and not isinstance(cause, _PASSING_TLS_ERRORS):
-            return tls_reason(cause), True
-        if isinstance(cause, _HandshakeEnded):
-            reason = "the server ends connections in the TLS handshake: does it speak TLS here?"
-        elif isinstance(self._socket, ssl.SSLSocket) and isinstance(error, ConnectionDropped):
-            # Servers need not say that they refuse a certificate.
-            reason = (
-                "the server ends connections after the TLS handshake, as if it refused the "
-                "certificate that is shown or missing"
-            )
-        else:
-            self._cut_short = 0
-            return str(error), False
-        # A server that stops does this, too, but once.
-        self._cut_short += 1
-        return reason, self._cut_short >= _CUT_SHORT_MAX
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         """Send all that is queued for this connection.
@@ -382,7 +367,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         message, self._message = self._message, None
         if message is not None:
             header, offset = ReplyHeader.deserialize(message, 0)
-        else:  # while it connects, kazoo reads exactly what it waits for
+        else:  # the answer to a login: while it connects, kazoo reads exactly what it waits for
+            self._is_at_login = True
             header, message, offset = super()._read_header(timeout)
         return header, message, offset
 
@@ -401,7 +387,7 @@ class Client(KazooClient):  # type: ignore[misc]
         logger: logging.Logger,
         came: Callable[[], None],
         connected: Callable[[float], None],
-        failed: Failed = lambda _reason, _lasts: None,
+        failed: Failed = lambda _failure: None,
         logins: Sequence[Secret] = (),
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
@@ -411,7 +397,7 @@ class Client(KazooClient):  # type: ignore[misc]
             came: called on the connection's thread after answers and watches were passed on.
             connected: called with the session timeout in seconds that the server granted, before
                 its first answer.
-            failed: called on the connection's thread.
+            failed: called on the connection's thread when an attempt to connect failed.
             logins: each ``user:password``; shown at every connection before any request.
             tls: returns the context of a new connection; ``None``: connections have no TLS.
         """
@@ -431,6 +417,7 @@ class Client(KazooClient):  # type: ignore[misc]
             # kazoo does not keep the session timeout; the timeout of its reads is two thirds of it.
             lambda read_timeout_ms: connected(read_timeout_ms * 1.5 / 1000),
             failed,
+            FailureReader(tls),
         )
         self.connections = 0
         """Attempts to connect so far: the number of the present connection.

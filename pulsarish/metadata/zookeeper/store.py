@@ -27,7 +27,8 @@ from kazoo.exceptions import WriterNotClosedException
 from pulsarish.metadata.access import NO_ACCESS, MetadataAccess
 from pulsarish.metadata.tree.translate import check_ops
 from pulsarish.metadata.tree.watches import Watch, WatchEntry, WatchTable
-from pulsarish.metadata.zookeeper.access_errors import what_to_check, why_denied
+from pulsarish.metadata.zookeeper.access_errors import what_to_change, why_denied
+from pulsarish.metadata.zookeeper.connect_failure import ConnectFailure
 from pulsarish.metadata.zookeeper.kazoo_bridge import LoopQueue
 from pulsarish.metadata.zookeeper.kazoo_connection import Client
 from pulsarish.metadata.zookeeper.kazoo_requests import (
@@ -208,9 +209,7 @@ class ZooKeeperStore:
             logger=logger,
             came=self._queue.wake,
             connected=lambda seconds: self._post(generation, partial(self._negotiated, seconds)),
-            failed=lambda reason, lasts: self._post(
-                generation, partial(self._attempt_failed, reason, lasts)
-            ),
+            failed=lambda failure: self._post(generation, partial(self._attempt_failed, failure)),
             logins=self._logins,
             tls=self._tls,
         )
@@ -277,22 +276,26 @@ class ZooKeeperStore:
     def _negotiated(self, seconds: float) -> None:
         self._timeout_seconds = seconds
 
-    def _attempt_failed(self, reason: str, lasts: bool) -> None:
+    def _attempt_failed(self, failure: ConnectFailure) -> None:
         """Note why an attempt to connect failed.
 
-        ``lasts``: every attempt at this server fails for it. At the start, as many of these as
-        there are servers end it: what is configured wrongly must not be tried without a word.
+        At the start, as many refusals as there are servers end it: what is configured wrongly must
+        not be tried without a word.
         """
-        self.problem = reason
-        if not lasts:
+        reason, refusal = failure.reason, failure.refusal
+        if refusal is None:
+            if reason != self.problem:
+                _log.warning("metadata server not reached", reason=reason)
+            self.problem = reason
             return
+        self.problem = reason
         if self._connected_once.done():
             _log.error("the metadata server and this node refuse each other", reason=reason)
             return
         self._lasting_problems += 1
         if self._lasting_problems > self._hosts.count(","):
-            checked = what_to_check(self._access, has_tls=self._tls is not None)
-            self._fail_start(f"no connection to {self._hosts}: {reason}; check {checked}")
+            remedy = what_to_change(refusal, self._access)
+            self._fail_start(f"no connection to {self._hosts}: {reason}; {remedy}")
 
     def _fail_start(self, reason: str) -> None:
         if not self._connected_once.done():
