@@ -15,7 +15,8 @@ from hashlib import sha1
 from typing import Final
 
 from pulsarish.model.errors import ConfigError
-from pulsarish.security.credentials import Secret
+from pulsarish.security.credentials import Credentials, Secret
+from pulsarish.security.failed_attempts import FailedAttempts, Refusal
 from pulsarish.security.watched_file import WatchedFile, read_bounded
 
 __all__ = ["MetadataLogins", "identity_of", "read_logins"]
@@ -70,6 +71,7 @@ class MetadataLogins:
 
     Args:
         on_problem: gets a sentence when a changed file cannot be taken.
+        attempts: counts logins that failed, by address; ``None``: no address is refused.
 
     Raises ``ConfigError`` when the file is wrong at the start.
     """
@@ -80,19 +82,34 @@ class MetadataLogins:
         path: str,
         wall_ms: Callable[[], int],
         on_problem: Callable[[str], None],
+        attempts: FailedAttempts | None = None,
     ) -> None:
         def parse(content: bytes, name: str) -> tuple[tuple[Secret, ...], frozenset[str]]:
             logins = _parse(option, content, name)
             return logins, frozenset(map(identity_of, logins))
 
         self._file = WatchedFile(option, path, parse, wall_ms, on_problem)
+        self._attempts = attempts
 
     def identities(self) -> frozenset[str]:
         """Return what access lists call the owners of the logins."""
         return self._file.read()[1]
 
-    def accepts(self, login: bytes) -> bool:
-        """Return whether ``user:password`` is one of the logins."""
+    def refusal(self, host: str, login: bytes) -> Refusal | None:
+        """Return why a login from an address is not checked now; ``None``: it is to be."""
+        return None if self._attempts is None else self._attempts.refusal(host, _shown(login))
+
+    def accepts(self, host: str, login: bytes) -> bool:
+        """Return whether ``user:password`` is one of the logins, and count it if it is not."""
         # All of them are compared: the time says nothing of which one was nearly right.
         same = [hmac.compare_digest(login, known.reveal()) for known in self._file.read()[0]]
+        if self._attempts is not None:
+            if any(same):
+                self._attempts.succeeded(_shown(login))
+            else:
+                self._attempts.failed(host, _shown(login))
         return any(same)
+
+
+def _shown(login: bytes) -> Credentials:
+    return Credentials("digest", Secret(login))

@@ -65,6 +65,19 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             )
         ),
     ] = False
+    authentication_failures_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "wrong logins of one address within authentication_failures_window_seconds, after "
+                "which its further ones are not checked until that time is over; 0: all are"
+            ),
+        ),
+    ] = 100
+    authentication_failures_window_seconds: Annotated[
+        float, Meta(ge=1, le=86_400, description="for how long wrong logins count")
+    ] = 60.0
     http_address: Annotated[
         str, Meta(description="host:port for /health and /metrics; empty: none")
     ] = "127.0.0.1:8100"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from pulsarish.metadata.daemon.jobs import ConnectJob, RequestJob
@@ -89,8 +88,9 @@ class Server(Protocol):
         """Note that the connection needs ``flush`` in the next turn of the loop."""
         ...
 
-    @property
-    def words(self) -> dict[bytes, Callable[[], str]]: ...
+    def answer_word(self, word: bytes, address: str) -> str | None:
+        """Return the answer to a four-letter word from an address; ``None``: it is no word."""
+        ...
 
 
 class Connection(ContainedProtocol):
@@ -176,12 +176,11 @@ class Connection(ContainedProtocol):
         received = self._received
         at = 0
         while len(received) - at >= 4 and self._may_ask():
-            word = (
-                None if self._shaken_hands else self._server.words.get(bytes(received[at : at + 4]))
-            )
-            if word is not None:
-                self._end_with(word().encode())
-                return
+            if not self._shaken_hands:
+                answer = self._server.answer_word(bytes(received[at : at + 4]), self.address)
+                if answer is not None:
+                    self._end_with(answer.encode())
+                    return
             (size,) = _LENGTH.unpack_from(received, at)
             limit = self._server.request_bytes_max if self._shaken_hands else CONNECT_MAX_BYTES
             if not 0 <= size <= limit:

@@ -30,6 +30,7 @@ from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.descriptors import connections_limit
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Metrics
+from pulsarish.runtime.network.open_ports import is_loopback
 from pulsarish.runtime.network.tls_options import tls_of_server
 from pulsarish.runtime.network.watch_ports import WatchPorts
 from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes
@@ -45,6 +46,7 @@ from pulsarish.runtime.seams import (
 )
 from pulsarish.runtime.watch_face import answer_watcher
 from pulsarish.security.credentials import Certificate
+from pulsarish.security.failed_attempts import FailedAttempts
 from pulsarish.security.membership import Membership
 from pulsarish.security.metadata_login import MetadataLogins
 
@@ -52,6 +54,8 @@ __all__ = ["MetadataDaemon"]
 
 # Clients read the first three numbers to know which operations they may send.
 _VERSION: Final = "3.9.0-pulsarish"
+_OPEN_WORD: Final = b"ruok"
+"""Tells no more than a connection does, so where there are logins it answers every address."""
 _log = get_logger("metadata")
 _MEANINGS: Final = {
     "zk_packets_received": "Requests received.",
@@ -77,7 +81,7 @@ def _session_limits(config: MetadataConfig) -> SessionLimits:
     )
 
 
-def _logins(config: MetadataConfig, clock: Clock) -> MetadataLogins | None:
+def _logins(config: MetadataConfig, clock: Clock, rng: random.Random) -> MetadataLogins | None:
     """Return the logins of ``auth_file``. Raises ``ConfigError``."""
     if not config.auth_file:
         return None
@@ -86,6 +90,12 @@ def _logins(config: MetadataConfig, clock: Clock) -> MetadataLogins | None:
         config.auth_file,
         clock.wall_ms,
         lambda problem: _log.error("changed logins are not used", reason=problem),
+        FailedAttempts(
+            clock.monotonic,
+            rng.randbytes(16),
+            failures_max=config.authentication_failures_max,
+            window_seconds=config.authentication_failures_window_seconds,
+        ),
     )
 
 
@@ -123,7 +133,7 @@ class MetadataDaemon:
         self.outstanding_requests_max = config.outstanding_requests_max
         self.requires_login = bool(config.auth_file) and not config.auth_optional
         self.table = SessionTable(
-            clock, rng, _session_limits(config), self._end_idle_session, _logins(config, clock)
+            clock, rng, _session_limits(config), self._end_idle_session, _logins(config, clock, rng)
         )
         self._membership = (
             Membership(config.tls_cluster_name, config.tls_allowed_roles, clock.wall_ms)
@@ -132,8 +142,8 @@ class MetadataDaemon:
         )
         self.limits = _peer_limits(config, clock)
         self.http = WatchPorts(connections, config)
-        self.words: dict[bytes, Callable[[], str]] = {
-            b"ruok": lambda: "imok",
+        self._words: dict[bytes, Callable[[], str]] = {
+            _OPEN_WORD: lambda: "imok",
             b"srvr": self._srvr,
             b"mntr": self._mntr,
             b"envi": lambda: f"Environment:\nzookeeper.version={_VERSION}\n",
@@ -226,6 +236,15 @@ class MetadataDaemon:
 
     def refusal(self, certificate: Certificate | None) -> str:
         return "" if self._membership is None else self._membership.refusal(certificate)
+
+    def answer_word(self, word: bytes, address: str) -> str | None:
+        speak = self._words.get(word)
+        if speak is None:
+            return None
+        if self.requires_login and word != _OPEN_WORD and not is_loopback(address):
+            # ZooKeeper's own words.
+            return f"{word.decode()} is not executed because it is not in the whitelist.\n"
+        return speak()
 
     def admit(self, connection: Connection) -> str:
         refused = (

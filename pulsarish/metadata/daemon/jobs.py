@@ -247,8 +247,15 @@ class RequestJob(_PeerJob):
         Where the daemon has none, a digest only adds an identity, and every node is open to all
         clients. Other schemes would promise what is not kept.
         """
-        logins = self._table.logins
-        if request.scheme == "digest" and (logins is None or logins.accepts(request.login)):
+        logins, host = self._table.logins, self._peer.address
+        refusal = None if logins is None else logins.refusal(host, request.login)
+        if refusal is not None:
+            # Without an answer: a member that shows a good login must try again, not give up.
+            self._ends = True
+            if refusal.is_first:
+                _log.warning("logins not checked", address=host, reason=refusal.text)
+            return
+        if request.scheme == "digest" and (logins is None or logins.accepts(host, request.login)):
             self._peer.admit()
             self._reply(tree, ErrorCode.OK)
             return

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 
 from pulsarish.runtime.log import Logger
 from pulsarish.runtime.network.addresses import host_of
 
-__all__ = ["open_options", "warn_of_open_ports"]
+__all__ = ["is_loopback", "open_options", "warn_of_open_ports"]
 
 
 def open_options(bound: Iterable[tuple[str, str]]) -> list[str]:
@@ -17,7 +17,7 @@ def open_options(bound: Iterable[tuple[str, str]]) -> list[str]:
     Args:
         bound: option and ``host:port`` of ports without TLS; an empty address is no port.
     """
-    found = (option for option, address in bound if address and not _is_loopback(host_of(address)))
+    found = (option for option, address in bound if address and not is_loopback(host_of(address)))
     return list(dict.fromkeys(found))
 
 
@@ -37,10 +37,13 @@ def warn_of_open_ports(log: Logger, options: Sequence[str], remedy: str) -> None
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host or address is of this machine alone."""
     if host == "localhost":
         return True
     try:
-        return ip_address(host.strip("[]")).is_loopback
+        address = ip_address(host.strip("[]"))
     except ValueError:
         return False  # a name, or empty for all addresses
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -49,18 +49,18 @@ def test_a_changed_file_is_used_unless_it_is_wrong(tmp_path: Path) -> None:
     problems: list[str] = []
     now = 0
     logins = MetadataLogins("auth_file", path, lambda: now, problems.append)
-    assert logins.accepts(b"a:old")
-    assert not logins.accepts(b"a:new")
-    assert not logins.accepts(b"")
+    assert logins.accepts("", b"a:old")
+    assert not logins.accepts("", b"a:new")
+    assert not logins.accepts("", b"")
     written(tmp_path / "logins", b"a:old\na:newer\n")
     now += 2_000
-    assert logins.accepts(b"a:old")
-    assert logins.accepts(b"a:newer")
+    assert logins.accepts("", b"a:old")
+    assert logins.accepts("", b"a:newer")
     written(tmp_path / "logins", b"")
     now += 2_000
-    assert logins.accepts(b"a:old")
+    assert logins.accepts("", b"a:old")
     assert "auth_file" in problems[0]
     written(tmp_path / "logins", b"a:newer\n")
     now += 2_000
-    assert not logins.accepts(b"a:old")
-    assert logins.accepts(b"a:newer")
+    assert not logins.accepts("", b"a:old")
+    assert logins.accepts("", b"a:newer")
