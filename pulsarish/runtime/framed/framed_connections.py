@@ -389,8 +389,8 @@ class _FramedListener:
             opening.credentials,
             connection.certificate,
             "framed",
-            # A connection for calls stays when a call is refused. Until a caller is known it makes
-            # room for new ones.
+            # A connection for calls stays when a call is refused, and a check takes its time. Until
+            # the caller is known, the connection makes room for new ones.
             lambda: self._slots.mark_active(connection),
         )
         connection.allow(self._message_bytes_max)
@@ -398,8 +398,6 @@ class _FramedListener:
             calls = CallServer(connection, self._tasks, self._calls, caller, on_over)
             connection.user = self._users[connection] = calls
             return
-        # A handler ends the stream of a caller that it does not serve.
-        self._slots.mark_active(connection)
         stream = FramedStream(
             connection,
             peer=connection.peer,
