@@ -25,6 +25,7 @@ from pulsarish.runtime.network.tls_options import (
     check_tls_options,
 )
 from pulsarish.security.cluster_key import ClusterKeyFile
+from pulsarish.security.metrics_tokens import MetricsTokenFile
 
 __all__ = ["AutoRecoveryConfig"]
 
@@ -78,6 +79,7 @@ class AutoRecoveryConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "127.0.0.1:8001"
     http_address_tls: HttpAddressTls = ""
+    metrics_token_file: MetricsTokenFile = ""
     tls_certificate_file_path: ClientCertificate = ""
     tls_key_file_path: TlsKeyFile = ""
     tls_trust_certs_file_path: ClientTrust = ""

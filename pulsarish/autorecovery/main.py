@@ -26,7 +26,7 @@ _GRACE_SECONDS = 1.0
 
 class _AutoRecoveryNode:
     def __init__(self, world: World, config: AutoRecoveryConfig, lags: Histogram) -> None:
-        self.http = WatchPorts(world.connections, config)
+        self.http = WatchPorts(world.connections, config, world.clock.wall_ms)
         self._world = world
         self._config = config
         self._records = Records(world.metadata, world.clock, world.random)

@@ -66,7 +66,7 @@ class Bookie:
         self, world: World, config: BookieConfig, *, lags: Histogram | None = None
     ) -> None:
         self.address = ""
-        self.http = WatchPorts(world.connections, config)
+        self.http = WatchPorts(world.connections, config, world.clock.wall_ms)
         self.instance_id = ""
         self.free_bytes = 0
         self.space_reason = ""

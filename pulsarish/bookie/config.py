@@ -34,6 +34,7 @@ from pulsarish.runtime.network.tls_options import (
     check_tls_options,
 )
 from pulsarish.security.cluster_key import ClusterKeyFile
+from pulsarish.security.metrics_tokens import MetricsTokenFile
 
 __all__ = ["BookieConfig"]
 
@@ -75,6 +76,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         str, Meta(description="host:port of /health and /metrics; empty: none.")
     ] = "127.0.0.1:8000"
     http_address_tls: HttpAddressTls = ""
+    metrics_token_file: MetricsTokenFile = ""
     tls_certificate_file_path: TlsCertificateFile = ""
     tls_key_file_path: TlsKeyFile = ""
     tls_trust_certs_file_path: TlsTrustFile = ""

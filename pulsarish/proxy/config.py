@@ -24,6 +24,7 @@ from pulsarish.runtime.network.tls_options import (
     check_tls_address,
     check_tls_options,
 )
+from pulsarish.security.metrics_tokens import MetricsTokenFile
 from pulsarish.security.tls import TlsClientConfig
 
 __all__ = ["ProxyConfig"]
@@ -76,6 +77,7 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "127.0.0.1:8080"
     http_address_tls: HttpAddressTls = ""
+    metrics_token_file: MetricsTokenFile = ""
     tls_certificate_file_path: TlsCertificateFile = ""
     tls_key_file_path: TlsKeyFile = ""
     tls_trust_certs_file_path: Annotated[

@@ -34,7 +34,7 @@ class Proxy:
     def __init__(self, world: World, config: ProxyConfig, lags: Histogram | None = None) -> None:
         self.addresses: dict[str, str] = {}
         """``host:port`` of each port that is open, by what the ready line calls it."""
-        self.http = WatchPorts(world.connections, config)
+        self.http = WatchPorts(world.connections, config, world.clock.wall_ms)
         self._world = world
         self._config = config
         self._brokers = KnownBrokers(world, config)

@@ -13,8 +13,6 @@ every member's file, then move it to the front, then remove the old one.
 
 from __future__ import annotations
 
-import os
-import stat
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +25,7 @@ from pulsarish.model.errors import AuthenticationError, ConfigError, InvalidArgu
 from pulsarish.model.position import ID_MAX
 from pulsarish.security.credentials import Credentials, CredentialsSource, Secret, no_credentials
 from pulsarish.security.membership import MemberKind
-from pulsarish.security.watched_file import WatchedFile
+from pulsarish.security.watched_file import WatchedFile, check_private
 
 __all__ = [
     "CLUSTER_METHOD",
@@ -222,12 +220,7 @@ class ClusterKey:
 
 
 def _parse(content: bytes, path: str) -> tuple[Secret, ...]:
-    try:
-        mode = os.stat(path).st_mode
-    except OSError as error:
-        raise ConfigError(f"cluster_key_file: {path}: {error.strerror}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError(f"cluster_key_file: {path} can be read by other users: chmod 600 {path}")
+    check_private("cluster_key_file", path)
     keys: list[Secret] = []
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():

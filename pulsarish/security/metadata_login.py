@@ -7,8 +7,6 @@ daemon accepts each of them, so a password is replaced without a pause: see docs
 from __future__ import annotations
 
 import hmac
-import os
-import stat
 from base64 import b64encode
 from collections.abc import Callable
 from hashlib import sha1
@@ -17,7 +15,7 @@ from typing import Final
 from pulsarish.model.errors import ConfigError
 from pulsarish.security.credentials import Credentials, Secret
 from pulsarish.security.failed_attempts import FailedAttempts, Refusal
-from pulsarish.security.watched_file import WatchedFile, read_bounded
+from pulsarish.security.watched_file import WatchedFile, check_private, read_bounded
 
 __all__ = ["MetadataLogins", "identity_of", "read_logins"]
 
@@ -39,12 +37,7 @@ def identity_of(login: Secret) -> str:
 
 
 def _parse(option: str, content: bytes, path: str) -> tuple[Secret, ...]:
-    try:
-        mode = os.stat(path).st_mode
-    except OSError as error:
-        raise ConfigError(f"{option}: {path} cannot be read: {error.strerror}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError(f"{option}: {path} can be read by other users: chmod 600 {path}")
+    check_private(option, path)
     found: list[Secret] = []
     for number, line in enumerate(content.split(b"\n"), 1):
         login = line.strip()

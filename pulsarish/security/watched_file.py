@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from pulsarish.model.errors import ConfigError
 
-__all__ = ["FILE_BYTES_MAX", "WatchedFile", "read_bounded"]
+__all__ = ["FILE_BYTES_MAX", "WatchedFile", "check_private", "read_bounded"]
 
 T = TypeVar("T")
 
@@ -36,6 +37,16 @@ def read_bounded(option: str, path: str) -> bytes:
     if len(content) > FILE_BYTES_MAX:
         raise ConfigError(f"{option}: the file {path} has more than {FILE_BYTES_MAX >> 20} MiB")
     return content
+
+
+def check_private(option: str, path: str) -> None:
+    """Raise ``ConfigError`` for a file that other users can read."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise ConfigError(f"{option}: {path} cannot be read: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(f"{option}: {path} can be read by other users: chmod 600 {path}")
 
 
 class WatchedFile(Generic[T]):

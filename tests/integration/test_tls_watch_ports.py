@@ -22,6 +22,7 @@ ROLES = {
     "metadata": ("listen_address=127.0.0.1:0",),
     "proxy": ("pulsar_address=127.0.0.1:0", "connect_address="),
 }
+TOKEN = "a-token-of-forty-four-characters-in-base-64="
 METRICS = {
     "bookie": b"bookie_SERVER_STATUS",
     "autorecovery": b"replication_worker_running",
@@ -60,11 +61,15 @@ class Server:
             f"https://{word.removeprefix('https=')}" for word in ready if word.startswith("https=")
         )
 
-    def get(self, path: str, trust: str, pair: tuple[str, str] | None = None) -> bytes:
+    def get(
+        self, path: str, trust: str, pair: tuple[str, str] | None = None, token: str = ""
+    ) -> bytes:
         context = ssl.create_default_context(cafile=trust)
         if pair is not None:
             context.load_cert_chain(*pair)
-        with urllib.request.urlopen(self.url + path, timeout=30, context=context) as answer:
+        shown = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(self.url + path, headers=shown)
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             found = answer.read()
             assert isinstance(found, bytes)
             return found
@@ -90,10 +95,23 @@ def bookie(tmp_path: Path, made: Certificates) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_metrics_are_scraped_over_tls(role: str, tmp_path: Path, made: Certificates) -> None:
-    server = Server(command(role, tmp_path, made))
+def test_metrics_are_scraped_over_tls_with_a_token(
+    role: str, tmp_path: Path, made: Certificates
+) -> None:
+    tokens = tmp_path / "metrics.token"
+    tokens.write_text(f"{TOKEN}\n")
+    tokens.chmod(0o600)
+    server = Server(command(role, tmp_path, made, f"metrics_token_file={tokens}"))
     try:
-        assert METRICS[role] in server.get("/metrics", made.trust)
+        assert METRICS[role] in server.get("/metrics", made.trust, token=TOKEN)
+        for wrong in ("", TOKEN[:-1]):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                server.get("/metrics", made.trust, token=wrong)
+        if role == "proxy":
+            with pytest.raises(urllib.error.HTTPError, match="503"):  # there is no broker
+                server.get("/health", made.trust)
+        else:
+            assert server.get("/health", made.trust)
         with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
             server.get("/metrics", ssl.get_default_verify_paths().cafile or "")
         plain = server.url.replace("https", "http", 1)

@@ -22,6 +22,7 @@ from pulsarish.runtime.network.tls_options import (
     check_tls_address,
     check_tls_options,
 )
+from pulsarish.security.metrics_tokens import MetricsTokenFile
 
 __all__ = ["MetadataConfig"]
 
@@ -82,6 +83,7 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         str, Meta(description="host:port for /health and /metrics; empty: none")
     ] = "127.0.0.1:8100"
     http_address_tls: HttpAddressTls = ""
+    metrics_token_file: MetricsTokenFile = ""
     data_directory: Annotated[str, Meta(min_length=1, description="where the tree is kept")] = (
         "data/metadata"
     )

@@ -141,7 +141,7 @@ class MetadataDaemon:
             else None
         )
         self.limits = _peer_limits(config, clock)
-        self.http = WatchPorts(connections, config)
+        self.http = WatchPorts(connections, config, clock.wall_ms)
         self._words: dict[bytes, Callable[[], str]] = {
             _OPEN_WORD: lambda: "imok",
             b"srvr": self._srvr,
