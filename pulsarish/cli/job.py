@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 
 from pulsarish.cli.admin.common import confirm, yes_option
+from pulsarish.cli.bookie_access import bookie_options
 from pulsarish.cli.connections import admin_url_option, connection_profile, url_option
 from pulsarish.cli.groups import Group
 from pulsarish.cli.metadata_access import access_options, chosen_access
@@ -27,7 +29,7 @@ from pulsarish.model.units import UNLIMITED, format_instant, human_bytes, parse_
 from pulsarish.runtime.extras import install_command
 
 if TYPE_CHECKING:
-    from pulsarish.spark.access import BrokerAccess
+    from pulsarish.spark.access import BookieAccess, BrokerAccess
     from pulsarish.spark.jobs.cluster_access import JobCluster
     from pulsarish.spark.jobs.verify import Report
 
@@ -37,28 +39,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _ROWS_SHOWN: Final = 200
 _METADATA_URL: Final = "zk://127.0.0.1:2181/pulsarish"
-_BOOKIE_OPTIONS: Final = {
-    "cluster_key_file": (
-        "--cluster-key-file",
-        "PULSARISH_CLUSTER_KEY_FILE",
-        "The cluster_key_file of the bookies, where they have one; on each executor.",
-    ),
-    "trust_file": (
-        "--bookie-trust-certs-file",
-        "PULSARISH_BOOKIE_TRUST_CERTS_FILE",
-        "Authorities of the bookies' certificates, PEM, where they speak TLS.",
-    ),
-    "certificate_file": (
-        "--bookie-certificate-file",
-        "PULSARISH_BOOKIE_CERTIFICATE_FILE",
-        "Certificate of an operator, PEM, where bookies ask for one.",
-    ),
-    "key_file": (
-        "--bookie-key-file",
-        "PULSARISH_BOOKIE_KEY_FILE",
-        "The key of --bookie-certificate-file, PEM.",
-    ),
-}
 
 
 @click.group(cls=Group)
@@ -101,20 +81,19 @@ def _spark_options(command: F) -> F:
 def _job_options(command: F) -> F:
     """Add the options of a job that reads metadata and bookies.
 
-    Its function gets them as ``metadata_url`` and ``bookies``, the paths of files by their names.
+    Its function gets them as ``metadata_url`` and ``bookies``, a ``BookieAccess``.
     """
 
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        bookies = {name: given.pop(name) for name in _BOOKIE_OPTIONS}
-        if bool(bookies["certificate_file"]) != bool(bookies["key_file"]):
-            raise click.UsageError("--bookie-certificate-file and --bookie-key-file go together")
-        command(**given, bookies=bookies)
-
-    for name, (option, variable, text) in reversed(_BOOKIE_OPTIONS.items()):
-        run = click.option(option, name, metavar="FILE", envvar=variable, default="", help=text)(
-            run
-        )
+    life = click.option(
+        "--bookie-token-life",
+        "token_life_ms",
+        default="12h",
+        show_default=True,
+        metavar="DURATION",
+        callback=_token_life,
+        help="How long tasks may read bookies with the token that --cluster-key-file makes for "
+        "them, from 1m to 7d.",
+    )
     metadata = click.option(
         "--metadata-url",
         envvar="PULSARISH_METADATA_URL",
@@ -122,7 +101,24 @@ def _job_options(command: F) -> F:
         show_default=True,
         help="The metadata_url of the servers.",
     )
-    return metadata(access_options(_spark_options(cast(F, run))))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        from pulsarish.spark.access import BookieAccess
+
+        files, life_ms = given.pop("bookies"), given.pop("token_life_ms")
+        command(**given, bookies=BookieAccess(**dataclasses.asdict(files), token_life_ms=life_ms))
+
+    return cast(F, metadata(access_options(bookie_options(life(_spark_options(run))))))
+
+
+def _token_life(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+    from pulsarish.spark.access import parse_token_life
+
+    try:
+        return parse_token_life(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _scope_options(command: F) -> F:
@@ -149,15 +145,14 @@ def _session(name: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
 
 @contextmanager
 def _spark(
-    name: str, metadata_url: str, bookies: dict[str, str], master: str, settings: Sequence[str]
+    name: str, metadata_url: str, bookies: BookieAccess, master: str, settings: Sequence[str]
 ) -> Iterator[tuple[Any, JobCluster]]:
     """Yield a Spark session and its cluster, whose metadata and bookies this process can reach."""
     with _session(name, master, settings) as spark:
-        from pulsarish.spark.access import BookieAccess
         from pulsarish.spark.jobs.cluster_access import JobCluster, check_url, leave, site
 
         check_url(metadata_url)
-        where = JobCluster(metadata_url, BookieAccess(**bookies), chosen_access())
+        where = JobCluster(metadata_url, bookies, chosen_access())
         try:
             _ = site(where)
             yield spark, where
@@ -196,7 +191,7 @@ def verify(
     acked: str | None,
     save_to: str | None,
     metadata_url: str,
-    bookies: dict[str, str],
+    bookies: BookieAccess,
     master: str,
     settings: tuple[str, ...],
     output: str,
@@ -373,7 +368,7 @@ def leaks(
     save_to: str | None,
     yes: bool,
     metadata_url: str,
-    bookies: dict[str, str],
+    bookies: BookieAccess,
     master: str,
     settings: tuple[str, ...],
     output: str,
@@ -532,7 +527,7 @@ def usage(
     default_retention: str | None,
     default_retention_size: str | None,
     metadata_url: str,
-    bookies: dict[str, str],
+    bookies: BookieAccess,
     master: str,
     settings: tuple[str, ...],
     output: str,

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from pulsarish.cli.bookie_access import NO_BOOKIE_FILES, BookieFiles, bookie_options
 from pulsarish.cli.metadata_access import access_options, chosen_access
 from pulsarish.cli.output import output_option, print_json, print_line, print_table, say
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
@@ -81,8 +82,10 @@ def _check_directory(directory: str) -> None:
 
 
 @asynccontextmanager
-async def _tree(url: str, *, must_exist: bool = True) -> AsyncIterator[World]:
-    """Yield a world whose metadata store is the tree at ``url``."""
+async def _tree(
+    url: str, *, bookies: BookieFiles = NO_BOOKIE_FILES, must_exist: bool = True
+) -> AsyncIterator[World]:
+    """Yield a world whose metadata store is the tree at ``url``, and which may call its bookies."""
     parsed = parse_metadata_url(url)
     if parsed.kind == "memory":
         raise InvalidArgument(
@@ -92,7 +95,12 @@ async def _tree(url: str, *, must_exist: bool = True) -> AsyncIterator[World]:
         _check_directory(parsed.directory)
     outside = OutsideWork()
     # A task that fails is this command's failure, not the end of a server.
-    parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
+    parts = production(
+        outside=outside,
+        supervisor=Supervisor(died=lambda _name, _error: None),
+        credentials=bookies.credentials,
+        tls=bookies.tls(),
+    )
     try:
         store = await open_store(
             url,
@@ -226,8 +234,9 @@ def _read_file(file: Path) -> Backup:
     show_default=True,
     help="Ledger ids to leave out above all known ones, for ledgers made after the backup.",
 )
+@bookie_options
 @access_options
-def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
+def restore(file: Path, url: str, force: bool, ledger_id_gap: int, bookies: BookieFiles) -> None:
     """Make the tree at URL equal to a backup. Stop all brokers first.
 
     Refused when the target has other data, unless --force. After an interruption run it again with
@@ -242,11 +251,11 @@ def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
     progress = _Progress()
 
     async def work() -> int:
-        async with _tree(url, must_exist=False) as world:
+        async with _tree(url, bookies=bookies, must_exist=False) as world:
             records = _records(world)
-            control, bookies = await _registered_bookies(world, records)
+            control, members = await _registered_bookies(world, records)
             try:
-                held = await ids_held(control, bookies)
+                held = await ids_held(control, members)
             except NoAnswer as error:
                 raise ServiceNotReady(
                     f"a registered bookie did not list its ledgers: {error}; nothing was changed"
@@ -366,8 +375,9 @@ def _changed_fields(each: Difference) -> list[str]:
 @click.command(epilog=_URL_HELP)
 @click.argument("url")
 @output_option
+@bookie_options
 @access_options
-def audit(url: str, output: str) -> None:
+def audit(url: str, output: str, bookies: BookieFiles) -> None:
     """Compare the ledgers on the bookies with those in the metadata. Exit status 1 when they
     differ. Changes nothing.
 
@@ -379,7 +389,7 @@ def audit(url: str, output: str) -> None:
     Example:
       pulsarish metadata audit zk://127.0.0.1:2181/pulsarish -o json
     """
-    stock = _run(_stock(url))
+    stock = _run(_stock(url, bookies))
     if output == "json":
         print_json(
             {
@@ -418,11 +428,11 @@ def _print_stock(stock: Inventory) -> None:
     print_table(rows, ["finding", "ledger", "bookies", "why"], "table")
 
 
-async def _stock(url: str) -> Inventory:
+async def _stock(url: str, bookies: BookieFiles) -> Inventory:
     """Return the ledgers of all bookies that the cluster ever had. A bookie that is not registered
     counts as silent.
     """
-    async with _tree(url) as world:
+    async with _tree(url, bookies=bookies) as world:
         records = _records(world)
         control, _ = await _registered_bookies(world, records)
         names = [f"{paths.COOKIES}/{name}" for name in await records.children(paths.COOKIES)]
@@ -442,8 +452,9 @@ async def _stock(url: str) -> Inventory:
     metavar="N",
     help="Ledger ids to leave out above all known ones, for ledgers that this tree has lost.",
 )
+@bookie_options
 @access_options
-def accept(url: str, ledger_id_gap: int) -> None:
+def accept(url: str, ledger_id_gap: int, bookies: BookieFiles) -> None:
     """Continue with a tree that came back older than nodes had seen it. If possible, put the newer
     tree back instead.
 
@@ -457,11 +468,11 @@ def accept(url: str, ledger_id_gap: int) -> None:
     """
 
     async def work() -> int:
-        async with _tree(url) as world:
+        async with _tree(url, bookies=bookies) as world:
             records = _records(world)
-            control, bookies = await _registered_bookies(world, records)
+            control, members = await _registered_bookies(world, records)
             try:
-                held = await ids_held(control, bookies)
+                held = await ids_held(control, members)
             except NoAnswer as error:
                 raise ServiceNotReady(
                     f"a registered bookie did not list its ledgers: {error}; nothing was changed"
@@ -487,8 +498,9 @@ def accept(url: str, ledger_id_gap: int) -> None:
     is_flag=True,
     help="Confirm although this tree does not name all ledgers: bookies will delete the others.",
 )
+@bookie_options
 @access_options
-def confirm(url: str, delete_unknown: bool) -> None:
+def confirm(url: str, delete_unknown: bool, bookies: BookieFiles) -> None:
     """Confirm a restored tree: bookies delete ledgers again that it does not name.
 
     Refused while the audit finds ledgers that would be lost, or bookies that do not answer, unless
@@ -521,7 +533,7 @@ def confirm(url: str, delete_unknown: bool) -> None:
         raise NotAllowed(
             "the restore has not finished: run it again with the same file before confirming it"
         )
-    stock = _run(_stock(url))
+    stock = _run(_stock(url, bookies))
     if (stock.silent or stock.unknown or stock.elsewhere) and not delete_unknown:
         _print_stock(stock)
         raise NotAllowed(

@@ -1,9 +1,10 @@
 """Where a read, a write or a job finds a cluster, and what it shows there: to brokers the
-credentials of its role, to bookies those of an operator.
+credentials of its role, to bookies those of an operator or of one that only reads.
 
 These objects travel from the driver to executors, inside plans and tasks. So they hold references
-to secrets, never secrets: an option with a secret in it is refused. A reference is followed where a
-connection is opened, so its file or variable must be on each executor.
+to secrets: an option with a secret in it is refused. A reference is followed where a connection is
+opened, so its file or variable must be on each executor. The cluster key is the exception: only the
+driver reads it, and tasks carry a token made with it that reads and ends.
 
 The driver imports this module for each query, so it imports nothing of gRPC or asyncio.
 """
@@ -15,14 +16,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pulsarish.admin import Admin
+from pulsarish.model.units import parse_duration
 from pulsarish.runtime.profiles import Profile, is_tls_url
 from pulsarish.security.client_security import PLAIN, ClientSecurity, HttpScheme
 from pulsarish.security.tls import TlsClientConfig, TlsOptions
 
 if TYPE_CHECKING:
-    from pulsarish.security.credentials import Credentials, CredentialsSource
+    from pulsarish.security.cluster_key import ClusterKey
+    from pulsarish.security.credentials import Credentials, CredentialsSource, Secret
 
-__all__ = ["NO_BOOKIE_ACCESS", "BookieAccess", "BrokerAccess"]
+__all__ = ["NO_BOOKIE_ACCESS", "BookieAccess", "BrokerAccess", "parse_token_life"]
+
+_LIFE_MS: Final = 12 * 3_600_000
+_LIFE_MS_MIN: Final = 60_000
 
 _OPTIONS: Final = TlsOptions(
     certificate="bookieTlsCertificateFilePath",
@@ -92,28 +98,63 @@ class BrokerAccess:
         return cls(replace(profile or Profile(), url=service_url, admin_url=admin_url))
 
 
+def parse_token_life(text: str) -> int:
+    """Return the life of a task's token in milliseconds.
+
+    Raises ``ValueError`` that says what is allowed.
+    """
+    from pulsarish.security.cluster_key import READER_LIFE_MS_MAX
+
+    life_ms = 1_000 * parse_duration(text)
+    if not _LIFE_MS_MIN <= life_ms <= READER_LIFE_MS_MAX:
+        raise ValueError("a token for reading lasts from 1m to 7d")
+    return life_ms
+
+
 @dataclass(frozen=True, slots=True)
 class BookieAccess:
-    """What an operator shows to bookies. Empty texts: nothing. Paths are those on each executor."""
+    """What is shown to bookies. Empty texts: nothing.
+
+    Args:
+        cluster_key_file: a path on the driver. What tasks get has ``token`` instead.
+        trust_file, certificate_file, key_file: paths on the driver and on each executor.
+        token_life_ms: how long the tokens of tasks last.
+        token: of one that only reads, made by the driver.
+    """
 
     cluster_key_file: str = ""
     trust_file: str = ""
     certificate_file: str = ""
     key_file: str = ""
+    token_life_ms: int = _LIFE_MS
+    token: Secret | None = None
 
     @property
     def is_given(self) -> bool:
         return self != NO_BOOKIE_ACCESS
 
-    def security(self, wall_ms: Callable[[], int]) -> ClientSecurity:
-        """Return the security of connections to bookies.
+    def for_tasks(self, token: Secret | None) -> BookieAccess:
+        """Return what tasks show: a token instead of the key. ``None``: they are given none."""
+        return replace(self, cluster_key_file="", token=token)
 
-        Raises ``ConfigError`` for a cluster key that cannot be used.
-        """
-        if not self.is_given:
+    def for_auditing(self, wall_ms: Callable[[], int]) -> BookieAccess:
+        """Return what tasks show that read any ledger. Raises ``ConfigError`` for the key."""
+        if not self.cluster_key_file:
+            return self
+        return self.for_tasks(self.cluster_key(wall_ms).reader_token(self.token_life_ms, None))
+
+    def cluster_key(self, wall_ms: Callable[[], int]) -> ClusterKey:
+        """Return the key of ``cluster_key_file``. Raises ``ConfigError``."""
+        # It loads what makes tokens, which the driver of an open cluster does not wait for.
+        from pulsarish.runtime.cluster_members import read_cluster_key
+
+        return read_cluster_key(self.cluster_key_file, wall_ms)
+
+    def security(self) -> ClientSecurity:
+        """Return the security of a task's connections to bookies."""
+        if self.token is None and self.tls() is None:
             return PLAIN
-        key = _MemberKey(self.cluster_key_file, wall_ms) if self.cluster_key_file else None
-        return ClientSecurity(key, self.tls())
+        return ClientSecurity(None if self.token is None else _ReaderToken(self.token), self.tls())
 
     def tls(self) -> TlsClientConfig | None:
         """Return the TLS of connections to bookies; ``None``: they are plain."""
@@ -127,30 +168,36 @@ class BookieAccess:
         )
 
     def credentials(self, wall_ms: Callable[[], int]) -> CredentialsSource:
-        """Return what is shown to bookies at each opening. Raises ``ConfigError``."""
-        # It loads what makes tokens, which the driver does not wait for.
-        from pulsarish.runtime.cluster_members import read_cluster_key
+        """Return what is shown to bookies at each opening: the token, or those of an operator.
+
+        Raises ``ConfigError``.
+        """
         from pulsarish.security.credentials import no_credentials
 
+        if self.token is not None:
+            return _ReaderToken(self.token).credentials
         if not self.cluster_key_file:
             return no_credentials
-        return read_cluster_key(self.cluster_key_file, wall_ms).credentials_of("operator")
+        return self.cluster_key(wall_ms).credentials_of("operator")
 
 
 NO_BOOKIE_ACCESS: Final = BookieAccess()
 """Nothing is shown, and connections are plain."""
 
 
-class _MemberKey:
-    """Gives the tokens of an operator, as a ``CredentialsProvider``."""
+class _ReaderToken:
+    """Gives a token that the driver made, as a ``CredentialsProvider``."""
 
     is_immediate = True
-    holds_secret = False
+    holds_secret = True
+    secret_file = ""
     http_scheme: HttpScheme = ""
 
-    def __init__(self, path: str, wall_ms: Callable[[], int]) -> None:
-        self.secret_file = path
-        self._current = BookieAccess(path).credentials(wall_ms)
+    def __init__(self, token: Secret) -> None:
+        from pulsarish.security.cluster_key import CLUSTER_METHOD
+        from pulsarish.security.credentials import Credentials
+
+        self._shown = Credentials(CLUSTER_METHOD, token)
 
     def credentials(self) -> Credentials:
-        return self._current()
+        return self._shown

@@ -18,7 +18,12 @@ from typing import Final, TypeVar
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.profiles import Profile, find_profile, is_tls_url
-from pulsarish.spark.access import BookieAccess, BrokerAccess
+from pulsarish.spark.access import (
+    NO_BOOKIE_ACCESS,
+    BookieAccess,
+    BrokerAccess,
+    parse_token_life,
+)
 from pulsarish.spark.positions import Bound, parse_bound, parse_time_ms
 
 __all__ = [
@@ -113,6 +118,7 @@ READ_NAMES: Final = (
     "subscription",
     "directReads",
     "clusterKeyFile",
+    "bookieTokenLife",
     "bookieTlsTrustCertsFilePath",
     "bookieTlsCertificateFilePath",
     "bookieTlsPrivateKeyFilePath",
@@ -281,11 +287,21 @@ def _check_pair(taken: Taken, certificate: str, key: str) -> None:
 
 def _bookie_access(taken: Taken) -> BookieAccess:
     _check_pair(taken, "bookieTlsCertificateFilePath", "bookieTlsPrivateKeyFilePath")
+    cluster_key_file, life = taken.text("clusterKeyFile") or "", taken.text("bookieTokenLife")
+    if life is not None and not cluster_key_file:
+        raise OptionError(
+            "bookieTokenLife",
+            life,
+            "it belongs to clusterKeyFile, with which the tokens are made: give both",
+        )
     return BookieAccess(
-        cluster_key_file=taken.text("clusterKeyFile") or "",
+        cluster_key_file=cluster_key_file,
         trust_file=taken.text("bookieTlsTrustCertsFilePath") or "",
         certificate_file=taken.text("bookieTlsCertificateFilePath") or "",
         key_file=taken.text("bookieTlsPrivateKeyFilePath") or "",
+        token_life_ms=taken.parsed(
+            "bookieTokenLife", parse_token_life, NO_BOOKIE_ACCESS.token_life_ms
+        ),
     )
 
 

@@ -421,6 +421,23 @@ def test_no_secret_is_in_any_log(cluster: Cluster, admin: Admin) -> None:
         assert not [secret.split(".")[-1] for secret in secrets if secret.split(".")[-1] in log]
 
 
+def test_the_audit_of_the_metadata_hears_of_bookies_that_want_a_key(cluster: Cluster) -> None:
+    files = cluster.directory / "security"
+    arguments = [
+        *("metadata", "audit", cluster.service_urls()["metadata"], "-o", "json"),
+        *("--metadata-auth-file", str(files / "metadata.auth")),
+    ]
+    without = run_command({}, *arguments)
+    assert (without.exit_code, len(json.loads(without.stdout)["silent"])) == (1, 2)
+    access = ["--cluster-key-file", str(files / "cluster.key")]
+    access += ["--bookie-trust-certs-file", trust(cluster)]
+    access += ["--bookie-certificate-file", str(files / "server.pem")]
+    access += ["--bookie-key-file", str(files / "server.key")]
+    found = run_command({}, *arguments, *access)
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["silent"] == {}
+
+
 def test_the_metadata_serve_only_members(cluster: Cluster) -> None:
     [metadata] = [node for node in cluster.nodes() if node.role == "metadata"]
     with (

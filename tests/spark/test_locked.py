@@ -150,6 +150,8 @@ def test_no_token_is_in_plans_logs_or_the_web_interface(
     for secret in secrets:
         assert secret not in written
         assert secret.rpartition(".")[2] not in written
+    # as every token in its usual form begins, those of tasks for bookies, too
+    assert "eyJ" not in written
 
 
 def test_jobs_read_bookies_with_the_cluster_key_and_not_without(

@@ -28,7 +28,7 @@ from pulsarish.model.errors import (
     PulsarishError,
 )
 from pulsarish.model.ledger_metadata import LedgerState
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site, where_of_tasks
 from pulsarish.spark.jobs.ledger_selection import kept_topic, named_by_topic
 from pulsarish.spark.jobs.verify_core import Finding
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -91,7 +91,7 @@ def audit(spark: Any, where: JobCluster, file: str) -> Audit:
             f'"id": "1:2:-1:0"}}'
         )
     keyed = lines.rdd.map(_keyed)
-    looked_up = keyed.groupByKey().map(partial(_look, where)).collect()
+    looked_up = keyed.groupByKey().map(partial(_look, where_of_tasks(where))).collect()
     lines.unpersist()
     findings = [one for each in looked_up for one in each.findings]
     topics = {ledger_id: topic for each in looked_up for ledger_id, topic in each.topics.items()}

@@ -8,7 +8,7 @@ cluster, and kept.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from pulsarish.ledger.bookie_pool import BookiePool
@@ -31,7 +31,7 @@ from pulsarish.runtime.world import Production, production
 from pulsarish.spark.access import NO_BOOKIE_ACCESS, BookieAccess
 from pulsarish.spark.jobs.copies import Silences
 
-__all__ = ["ClusterAccess", "JobCluster", "check_url", "leave", "run", "site"]
+__all__ = ["ClusterAccess", "JobCluster", "check_url", "leave", "run", "site", "where_of_tasks"]
 
 T = TypeVar("T")
 
@@ -42,7 +42,8 @@ _CONNECT_SECONDS: Final = 10.0
 class JobCluster:
     """The cluster of a job: where its metadata is, and what metadata and bookies are shown.
 
-    It travels to executors, so it names files and holds no secret.
+    It travels to executors as ``where_of_tasks`` returns it: with names of files, and for bookies
+    with a token that reads.
     """
 
     url: str
@@ -114,7 +115,8 @@ class ClusterAccess:
         await self._parts.close()
 
 
-_sites: Final[dict[JobCluster, ClusterAccess]] = {}
+_sites: Final[dict[JobCluster, tuple[JobCluster, ClusterAccess]]] = {}
+"""By cluster without the token, of which there is one at a time; with it and the access."""
 
 
 def check_url(url: str) -> None:
@@ -141,17 +143,33 @@ def site(where: JobCluster) -> ClusterAccess:
 
     Raises the errors of ``ClusterAccess.open``.
     """
-    found = _sites.get(where)
-    if found is not None and found.records.state is not SessionState.LOST:
-        return found
+    found = _sites.get(_place(where))
     if found is not None:
+        made_for, access = found
+        if made_for == where and access.records.state is not SessionState.LOST:
+            return access
         leave(where)
-    _sites[where] = run(ClusterAccess.open(where))
-    return _sites[where]
+    access = run(ClusterAccess.open(where))
+    _sites[_place(where)] = where, access
+    return access
+
+
+def where_of_tasks(where: JobCluster) -> JobCluster:
+    """Return the cluster as tasks are given it.
+
+    They read ledgers only, with an auditor's token in place of the cluster key. Called on the
+    driver, once for the tasks of a step. Raises the errors of ``site``.
+    """
+    clock = site(where).world.clock
+    return replace(where, bookies=where.bookies.for_auditing(clock.wall_ms))
+
+
+def _place(where: JobCluster) -> JobCluster:
+    return replace(where, bookies=replace(where.bookies, token=None))
 
 
 def leave(where: JobCluster) -> None:
     """Close this process's access; does nothing where there is none."""
-    found = _sites.pop(where, None)
+    found = _sites.pop(_place(where), None)
     if found is not None:
-        run(found.close())
+        run(found[1].close())

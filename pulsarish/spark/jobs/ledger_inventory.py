@@ -29,7 +29,7 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import Conflict
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site, where_of_tasks
 from pulsarish.spark.jobs.leaks_core import (
     Evidence,
     Held,
@@ -87,15 +87,19 @@ def gather(
     here = site(where)
     bookies = run(_bookies(here))
     rules = Rules(now_ms, min_age_ms)
+    tasks_where = where_of_tasks(where)
     view = LedgerInventory(None, bookies)
     for items, read in (
-        (bookies, partial(_held_by, where)),
-        (run(_branches(here)), partial(_records, where)),
-        (run(_missing_pages(here)), partial(_lacking, where)),
-        (run(_topic_pages(here, paths.TOPICS)), partial(_references, where, retention, rules)),
+        (bookies, partial(_held_by, tasks_where)),
+        (run(_branches(here)), partial(_records, tasks_where)),
+        (run(_missing_pages(here)), partial(_lacking, tasks_where)),
+        (
+            run(_topic_pages(here, paths.TOPICS)),
+            partial(_references, tasks_where, retention, rules),
+        ),
         (
             run(_topic_pages(here, paths.TOPICS)) + run(_topic_pages(here, paths.PARTITIONED)),
-            partial(_surroundings, where),
+            partial(_surroundings, tasks_where),
         ),
     ):
         part = (

@@ -35,7 +35,7 @@ from pulsarish.model.errors import AlreadyExists, CorruptData, NotAllowed, Pulsa
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Segment
 from pulsarish.runtime.modes import DIRECTORY_MODE
 from pulsarish.runtime.seams import Conflict
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site, where_of_tasks
 from pulsarish.spark.jobs.leaks import Leaks, find_leaks, is_orphan
 from pulsarish.spark.jobs.leaks_core import LeakKind
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -310,7 +310,7 @@ def _write_entries(
     encoded = [encode_record(metadata) for metadata in records]
     rows = context.parallelize(
         encoded, max(1, min(len(encoded), 4 * context.defaultParallelism))
-    ).mapPartitions(partial(_entries, where))
+    ).mapPartitions(partial(_entries, where_of_tasks(where)))
     spark.createDataFrame(rows, _ENTRY_SCHEMA).write.parquet(folder)
 
 

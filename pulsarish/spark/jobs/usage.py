@@ -25,7 +25,7 @@ from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry, NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind
 from pulsarish.model.topic_name import TopicName
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site, where_of_tasks
 from pulsarish.spark.jobs.leaks_core import trimmable_of
 from pulsarish.spark.jobs.ledger_inventory import cursors_of
 from pulsarish.spark.jobs.ledger_selection import LedgerSelection, named_by_topic, topics_of
@@ -105,8 +105,9 @@ def usage(
     now_ms = here.world.clock.wall_ms()
     pages = run(_pages(here, scope))
     slices = max(1, min(len(pages), _TASKS_MAX))
+    tasks_where = where_of_tasks(where)
     used = context.parallelize(pages, slices).flatMap(
-        partial(_used, where, retention, wanted, now_ms)
+        partial(_used, tasks_where, retention, wanted, now_ms)
     )
     ledgers = spark.createDataFrame(used, LEDGER_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
     found = Usage()
@@ -126,7 +127,7 @@ def usage(
         names = [row["topic"] for row in found.topics]
         looked = (
             context.parallelize(names, max(1, len(names)))
-            .map(partial(_sampled, where, samples))
+            .map(partial(_sampled, tasks_where, samples))
             .collect()
         )
         for row, (_, sample) in zip(found.topics, looked, strict=True):

@@ -21,7 +21,7 @@ from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.spark.jobs.acked import audit
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site, where_of_tasks
 from pulsarish.spark.jobs.copies import CopyReader, Silences
 from pulsarish.spark.jobs.ledger_selection import LedgerSelection, ledgers_of
 from pulsarish.spark.jobs.verify_core import (
@@ -110,9 +110,10 @@ def verify(
     """
     context = spark.sparkContext
     pages = run(_pages(site(where), scope))
+    tasks_where = where_of_tasks(where)
     planned = (
         context.parallelize(pages, max(1, min(len(pages), _PAGES_MAX)))
-        .flatMap(partial(_plan, where, split_bytes))
+        .flatMap(partial(_plan, tasks_where, split_bytes))
         .cache()
     )
     plans = planned.map(_outline).collect()
@@ -130,7 +131,7 @@ def verify(
         .partitionBy(tasks, _place)
         .values()
     )
-    heard = splits.mapPartitions(partial(_read, where))
+    heard = splits.mapPartitions(partial(_read, tasks_where))
     judged = heard.groupByKey(tasks).map(_judge).cache()
     for entries, copies, read_bytes in judged.mapPartitions(_count).collect():
         report.entries += entries

@@ -21,6 +21,7 @@ from pulsarish.spark.reading.planning import (
 )
 from pulsarish.spark.reading.read_bounds import ending_place, starting_place, starts_by, warn_of
 from pulsarish.spark.reading.schemas import check_columns, value_schema
+from pulsarish.spark.reading.task_inputs import options_of_tasks, task_inputs
 
 __all__ = ["BatchReader"]
 
@@ -75,9 +76,6 @@ class BatchReader(DataSourceReader):
                     edges[1] if kept[-1:] == pieces[-1:] else -1,
                 )
             )
-        # The addresses of bookies travel with each split: this object was sent to the executors
-        # before it planned.
-        addresses = view.bookies(options)
         size = split_bytes_for(
             sum(total_bytes(pieces) for _, pieces, _, _ in ranges),
             options.split_bytes,
@@ -91,7 +89,13 @@ class BatchReader(DataSourceReader):
         values = value_schema(view, options, topics)
         if splits:
             check_columns(self._schema.fieldNames(), values)
-        return [InputPartition((split, addresses, values)) for split in splits]
+        # What was learned for the tasks travels with each split: this object was sent to the
+        # executors before it planned.
+        return task_inputs(options, splits, view.bookies(options), values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what executors get of this object."""
+        return self.__dict__ | {"_options": options_of_tasks(self._options)}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Called in an executor for each split."""
@@ -100,7 +104,7 @@ class BatchReader(DataSourceReader):
         if partition.value is None:
             return iter(())  # an empty partition means that there is nothing to read
         options = self._options
-        split, addresses, values = partition.value
+        split, addresses, tokens, values = partition.value
         spec = ReadSpec(
             options.brokers,
             options.bookies,
@@ -109,5 +113,6 @@ class BatchReader(DataSourceReader):
             options.fail_on_data_loss,
             tuple(self._conditions),
             values,
+            tokens,
         )
         return read_split(spec, split, self._schema)

@@ -6,6 +6,7 @@ Spark reuses workers, so a worker makes its connections once.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,11 @@ __all__ = ["avoid_bookies", "bookies_avoided", "broker_client", "direct_reads", 
 _AVOIDED_SECONDS: Final = 60.0
 """This worker does not retry bookies that could not be read for this long."""
 _avoided_until: list[float] = []
+_BOOKIE_READS_MAX: Final = 4
+"""Each token has its own connections.
+
+A task reads a ledger and, for messages in chunks, its split's ledger and two before it.
+"""
 
 
 def avoid_bookies() -> None:
@@ -51,32 +57,45 @@ class _BookieWorld:
     connections: ClientConnections
 
 
-@cache
-def _made(access: BookieAccess) -> DirectReads:
-    there = background()
+@dataclass(frozen=True, slots=True)
+class _BookieReads:
+    """Reads from bookies with one token, or none, and their connections."""
 
-    async def make() -> DirectReads:
-        world = there.world
-        connections = world.connections_of(access.security(world.clock.wall_ms))
-        reads = DirectReads(_BookieWorld(world.clock, world.tasks, connections), LedgerOptions())
-        reads.start()
-        return reads
+    reads: DirectReads
+    connections: ClientConnections
 
-    return there.run(make())
+
+_bookie_reads: Final[OrderedDict[BookieAccess, _BookieReads]] = OrderedDict()
+"""The last used at the end."""
 
 
 def direct_reads(addresses: Mapping[str, str], access: BookieAccess) -> DirectReads:
     """Return reads from bookies at these addresses (by instance id).
 
-    Raises ``ConfigError`` for a key or certificates that cannot be used.
+    Those that were not used lately are closed: each plan brings new tokens. Raises ``ConfigError``
+    for certificates that cannot be used.
     """
-    reads = _made(access)
+    there = background()
 
-    async def learn() -> None:
-        reads.learn(addresses)
+    async def use() -> DirectReads:
+        world = there.world
+        found = _bookie_reads.pop(access, None)
+        if found is None:
+            connections = world.connections_of(access.security())
+            found = _BookieReads(
+                DirectReads(_BookieWorld(world.clock, world.tasks, connections), LedgerOptions()),
+                connections,
+            )
+            found.reads.start()
+        _bookie_reads[access] = found
+        if len(_bookie_reads) > _BOOKIE_READS_MAX:
+            _, oldest = _bookie_reads.popitem(last=False)
+            oldest.reads.close()
+            await world.release(oldest.connections)
+        found.reads.learn(addresses)
+        return found.reads
 
-    background().run(learn())
-    return reads
+    return there.run(use())
 
 
 @cache

@@ -19,6 +19,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
+from pulsarish.security.credentials import Secret
 from pulsarish.spark.access import BookieAccess, BrokerAccess
 from pulsarish.spark.options import DirectReads
 from pulsarish.spark.reading import executor
@@ -37,7 +38,7 @@ _log = get_logger("spark.reading")
 
 
 class Fetcher:
-    """Reads pieces of one topic. ``addresses``: of bookies, by instance id."""
+    """Reads pieces of one topic. Arguments: see ``ReadSpec``."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Fetcher:
         topic: str,
         direct: DirectReads,
         addresses: Mapping[str, str],
+        tokens: Mapping[int, Secret],
         *,
         fail_on_loss: bool,
     ) -> None:
@@ -54,6 +56,7 @@ class Fetcher:
         self._topic = topic
         self._direct = direct
         self._addresses = addresses
+        self._tokens = tokens
         self._fail_on_loss = fail_on_loss
 
     def pages(self, pieces: Sequence[Piece]) -> Iterator[list[Entry]]:
@@ -83,7 +86,8 @@ class Fetcher:
 
     def _from_bookies(self, piece: Piece) -> Iterator[list[Entry]]:
         metadata = msgspec.json.decode(piece.record, type=LedgerMetadata)
-        reads = executor.direct_reads(self._addresses, self._bookies)
+        access = self._bookies.for_tasks(self._tokens.get(piece.ledger_id))
+        reads = executor.direct_reads(self._addresses, access)
         loop = executor.loop()
         members = metadata.segments[metadata.segment_index(piece.first)].members
         # Tasks on different parts of a ledger begin with different replicas.

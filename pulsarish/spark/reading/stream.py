@@ -38,6 +38,7 @@ from pulsarish.spark.reading.offsets import (
 from pulsarish.spark.reading.planning import (
     DataLoss,
     Piece,
+    Split,
     nth_entry,
     pieces_of,
     split_bytes_for,
@@ -46,6 +47,7 @@ from pulsarish.spark.reading.planning import (
 from pulsarish.spark.reading.read_bounds import starting_place, starts_by, warn_of
 from pulsarish.spark.reading.sampling import Sample, looks_at_one, sample
 from pulsarish.spark.reading.schemas import check_columns, value_schema
+from pulsarish.spark.reading.task_inputs import options_of_tasks, task_inputs
 
 __all__ = ["StreamReader"]
 
@@ -278,11 +280,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if not moved:
             return []
-        addresses = self._view.bookies(self._options)
         values = value_schema(self._view, self._options, sorted(moved))
         check_columns(self._schema.fieldNames(), values)
         logs = self._view.logs(sorted(moved))
-        partitions: list[InputPartition] = []
+        splits: list[Split] = []
         for topic, each in sorted(moved.items()):
             log = logs[topic]
             if log is None or log.created_ms != each.created_ms:
@@ -298,17 +299,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 option=_CHECKPOINT,
             )
             warn_of(lost)
-            partitions += [
-                InputPartition((split, addresses, values))
-                for split in splits_between(log, pieces, from_place, each)
-            ]
-        return partitions
+            splits += splits_between(log, pieces, from_place, each)
+        return task_inputs(self._options, splits, self._view.bookies(self._options), values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what executors get of this object."""
+        return self.__dict__ | {"_options": options_of_tasks(self._options)}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Called in an executor for each split."""
         from pulsarish.spark.reading.task import ReadSpec, read_split
 
-        split, addresses, values = partition.value
+        split, addresses, tokens, values = partition.value
         options = self._options
         spec = ReadSpec(
             options.brokers,
@@ -317,6 +319,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             addresses,
             options.fail_on_data_loss,
             values=values,
+            tokens=tokens,
         )
         return read_split(spec, split, self._schema)
 

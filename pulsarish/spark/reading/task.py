@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pulsarish.client.messages.message import Entry
 from pulsarish.model.errors import ChecksumError
+from pulsarish.security.credentials import Secret
 from pulsarish.spark.access import BookieAccess, BrokerAccess
 from pulsarish.spark.columns import VALUE
 from pulsarish.spark.options import DirectReads
@@ -29,7 +30,11 @@ BATCH_ROWS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ReadSpec:
-    """What all tasks of a read share. ``addresses``: of bookies, by instance id."""
+    """How a task reads.
+
+    ``addresses``: of bookies, by instance id. ``tokens``: to show to bookies, by ledger; those
+    without one take what ``bookies`` shows.
+    """
 
     brokers: BrokerAccess
     bookies: BookieAccess
@@ -38,6 +43,7 @@ class ReadSpec:
     fail_on_loss: bool
     conditions: tuple[Condition, ...] = ()
     values: TopicSchema | None = None
+    tokens: Mapping[int, Secret] = field(default_factory=dict)
 
 
 def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
@@ -58,6 +64,7 @@ def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
         split.topic,
         spec.direct,
         spec.addresses,
+        spec.tokens,
         fail_on_loss=spec.fail_on_loss,
     )
     beginnings = ChunkPrefixes(split, fetcher)

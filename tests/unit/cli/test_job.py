@@ -26,6 +26,8 @@ from pulsarish.spark.jobs.verify import Report, VerifiedRow
         (["leaks", "--default-retention", "1x"], "is no duration"),
         (["usage", "--default-retention-size", "much"], "is no size"),
         (["verify", "--acked", "nothing.jsonl"], "does not exist"),
+        (["verify", "--bookie-token-life", "8d"], "a token for reading lasts from 1m to 7d"),
+        (["verify", "--bookie-key-file", "k"], "--bookie-key-file go together"),
         (["export", "--to", "new"], "Missing argument"),
     ],
 )

@@ -137,6 +137,21 @@ def test_names_are_compared_without_case_and_values_become_typed() -> None:
                 "topics are persistent://public/default/a, "
             ),
         ),
+        (
+            {"topic": "a", "bookieTokenLife": "1h"},
+            False,
+            "option 'bookieTokenLife' = '1h': it belongs to clusterKeyFile",
+        ),
+        (
+            {"topic": "a", "clusterKeyFile": "/k", "bookieTokenLife": "12"},
+            True,
+            "option 'bookieTokenLife' = '12': '12' has no unit; write 12s, 12m, 12h or 12d",
+        ),
+        (
+            {"topic": "a", "clusterKeyFile": "/k", "bookieTokenLife": "8d"},
+            False,
+            "option 'bookieTokenLife' = '8d': a token for reading lasts from 1m to 7d",
+        ),
         ({"topic": "a/b"}, True, "option 'topic' = 'a/b'"),
         ({"topicsPattern": "("}, True, "option 'topicsPattern' = '(': it is no regular expression"),
         (
