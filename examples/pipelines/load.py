@@ -36,6 +36,7 @@ try:
 
     import pulsarish
     from pulsarish.admin import Admin
+    from pulsarish.runtime.profiles import find_profile
 except ImportError as missing:
     sys.exit(
         f"{missing.name} is not installed here: run `make setup`, then `.venv/bin/python "
@@ -149,12 +150,13 @@ def send(
     messages: Sequence[Message],
     *,
     progress: Callable[[str], None] = lambda _: None,
+    **security: Any,
 ) -> None:
-    """Publish and wait until every message is acknowledged.
+    """Publish and wait until every message is acknowledged. ``security``: arguments of a client.
 
     Raises the error of the first that was not.
     """
-    with pulsarish.Client(url) as client:
+    with pulsarish.Client(url, **security) as client:
         producer = client.create_producer(
             topic, batching_enabled=True, batching_max_publish_delay_ms=5, block_if_queue_full=True
         )
@@ -198,16 +200,22 @@ def write_tables(flights: Iterable[Row], folder: Path) -> None:
         shutil.copyfile(data_file(f"{name}.csv"), folder / f"{name}.csv")
 
 
-def keep(admin_url: str) -> None:
-    """Nobody subscribes to the topics: without a retention, which is set unless there is one, their
+def keep(admin_url: str, **security: Any) -> None:
+    """The topics have no subscription: without a retention, which is set unless there is one, their
     messages would be trimmed.
     """
-    namespaces = Admin(admin_url).namespaces
+    namespaces = Admin(admin_url, **security).namespaces
     if not namespaces.get_policy(NAMESPACE, "retention"):
         namespaces.set_policy(NAMESPACE, "retention", RETENTION)
 
 
 def main() -> None:
+    _, profile = find_profile()
+
+    def security(url: str) -> dict[str, Any]:
+        """Return what the profile in use shows to its own cluster."""
+        return profile.arguments(url) if url in (profile.url, profile.admin_url) else {}
+
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--rows",
@@ -223,13 +231,13 @@ def main() -> None:
     )
     parser.add_argument(
         "--url",
-        default="pulsarish://127.0.0.1:6660",
-        help="gRPC address of brokers (default: %(default)s)",
+        default=profile.url or "pulsarish://127.0.0.1:6660",
+        help="gRPC address of brokers (default, by the profile in use: %(default)s)",
     )
     parser.add_argument(
         "--admin-url",
-        default="http://127.0.0.1:8080",
-        help="HTTP address of brokers (default: %(default)s)",
+        default=profile.admin_url or "http://127.0.0.1:8080",
+        help="HTTP address of brokers (default, by the profile in use: %(default)s)",
     )
     given = parser.parse_args()
     flights = sorted(read_flights(), key=lambda flight: (flight["time"], flight["row"]))[
@@ -237,9 +245,12 @@ def main() -> None:
     ]
     write_tables(flights, given.data)
     print(f"{given.data}: {len(flights):,} flights as Parquet, and {', '.join(TABLES)}")
-    keep(given.admin_url)
-    send(given.url, FLIGHTS, flight_messages(flights), progress=print)
-    send(given.url, AIRCRAFT, aircraft_messages(flights), progress=print)
+    keep(given.admin_url, **security(given.admin_url))
+    for topic, messages in (
+        (FLIGHTS, flight_messages(flights)),
+        (AIRCRAFT, aircraft_messages(flights)),
+    ):
+        send(given.url, topic, messages, progress=print, **security(given.url))
 
 
 if __name__ == "__main__":

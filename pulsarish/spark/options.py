@@ -116,6 +116,7 @@ READ_NAMES: Final = (
     "maxMessagesPerTrigger",
     "maxLedgersPerTrigger",
     "subscription",
+    "subscriptionRolePrefix",
     "directReads",
     "clusterKeyFile",
     "bookieTokenLife",
@@ -336,6 +337,7 @@ class ReadOptions:
     max_messages_per_trigger: int | None
     max_ledgers_per_trigger: int | None
     subscription: str | None
+    subscription_role_prefix: str
     direct_reads: DirectReads
     split_bytes: int | None
     publish_time_slack_ms: int
@@ -395,6 +397,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         max_messages_per_trigger=taken.count("maxMessagesPerTrigger"),
         max_ledgers_per_trigger=taken.count("maxLedgersPerTrigger"),
         subscription=taken.text("subscription"),
+        subscription_role_prefix=taken.text("subscriptionRolePrefix") or "",
         direct_reads=_direct_reads(taken, brokers, bookies),
         split_bytes=taken.size("splitBytes", least=_SPLIT_BYTES_MIN),
         publish_time_slack_ms=1_000 * (taken.count("publishTimeSlackSeconds", 600) or 0),

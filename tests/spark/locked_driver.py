@@ -84,6 +84,10 @@ def main(folder: Path, brokers: dict[str, str], cluster_key: str) -> None:
         ),
         "bookies without the key": lambda: read(profile="admin", **direct),
         "reader lists bookies": lambda: read(**of("reader", clusterKeyFile=cluster_key, **direct)),
+        "prefixed reads": lambda: read(
+            **of("reader", topic="public/prefixed/t", subscriptionRolePrefix="reader")
+        ),
+        "reader without a prefix": lambda: read(**of("reader", topic="public/prefixed/t")),
         "writer writes": lambda: write(**of("writer", topic="written")),
         "writer pins partitions": lambda: write(
             **of("writer", topic="parts", exactlyOnceName="once", exactlyOnceVersion="1")

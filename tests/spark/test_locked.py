@@ -73,6 +73,15 @@ def fill(cluster: Cluster) -> None:
             producer.flush()
             producer.close()
             admin.topics.unload("source")
+        # where the names of subscriptions begin with the role
+        space = "public/prefixed"
+        admin.namespaces.create(space)
+        admin.namespaces.set_policy(
+            space, "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        )
+        admin.namespaces.set_policy(space, "subscription-auth-mode", "Prefix")
+        admin.namespaces.grant_permission(space, "reader", ["consume"])
+        client.create_producer(f"{space}/t").send(b"own")
 
 
 def token(cluster: Cluster, role: str) -> str:
@@ -109,6 +118,7 @@ def test_roles_read_and_write_what_they_may(application: tuple[dict[str, Any], s
     assert found["reader reads"] == VALUES
     assert found["profile reads"] == VALUES
     assert found["operator reads bookies"] == VALUES
+    assert found["prefixed reads"] == ["own"]
     assert found["writer writes"] is None
     assert "source" in found["copier streams"]
     assert found["result"] == [sorted(f"w{number}" for number in range(10)), VALUES]
@@ -123,6 +133,7 @@ def test_roles_read_and_write_what_they_may(application: tuple[dict[str, Any], s
         ("secret in a wrong option", ("option 'token' = '(not shown)'", "no such option")),
         ("bookies without the key", ("'directReads' = 'always'", "set cluster_key_file")),
         ("reader lists bookies", ("'directReads' = 'always'", "super user")),
+        ("reader without a prefix", ("AuthorizationError", "'subscriptionRolePrefix'")),
         ("reader writes", ("AuthorizationError", "reader")),
         ("writer pins partitions", ("AuthorizationError", "pulsarish.spark.once", "writer")),
         ("reader streams", ("AuthorizationError", "reader")),

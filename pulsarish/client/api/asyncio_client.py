@@ -224,16 +224,28 @@ class AsyncClient:
         return AsyncReader(await self.open_consuming(chosen), self._parts)
 
     async def read_entries(
-        self, topic: TopicName, first: Position, *, window_bytes: int
+        self,
+        topic: TopicName,
+        first: Position,
+        *,
+        window_bytes: int,
+        subscription_role_prefix: str = "",
     ) -> EntryReader:
         """Return a reader of the entries, as they were published, of a partition or a topic without
         partitions, starting at ``first``.
 
-        ``window_bytes``: about how much may be on the wire or wait. The caller closes the reader.
-        Raises the broker's refusal, or ``Timeout``.
+        Args:
+            window_bytes: about how much may be on the wire or wait.
+            subscription_role_prefix: what the name of its subscription begins with, for namespaces
+                that demand the role there; empty: nothing.
+
+        The caller closes the reader. Raises the broker's refusal, or ``Timeout``.
         """
         self._check_open()
-        reader = EntryReader(topic, first, self._parts, window_bytes=window_bytes)
+        start = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
+        reader = EntryReader(
+            topic, first, self._parts, window_bytes=window_bytes, subscription=f"{start}entries-"
+        )
         await reader.open()
         return reader
 

@@ -33,15 +33,25 @@ _FIRST_PERMITS: Final = 1
 
 
 class EntryReader:
-    """Opened by ``AsyncClient.read_entries``. Everything runs in the client's loop."""
+    """Opened by ``AsyncClient.read_entries``. Everything runs in the client's loop.
+
+    ``subscription``: how the names of its subscriptions begin.
+    """
 
     def __init__(
-        self, topic: TopicName, first: Position, parts: ClientContext, *, window_bytes: int
+        self,
+        topic: TopicName,
+        first: Position,
+        parts: ClientContext,
+        *,
+        window_bytes: int,
+        subscription: str,
     ) -> None:
         self.topic = topic
         self._first = first
         self._parts = parts
         self._window_bytes = window_bytes
+        self._subscription = subscription
         self._wanted = _FIRST_PERMITS  # messages that may be on the wire or wait
         self._granted = 0  # messages that are, as far as is known
         self._entries: deque[Entry] = deque()
@@ -101,7 +111,7 @@ class EntryReader:
         first = self._first
         command = pb.Subscribe(
             topic=self.topic.full,
-            subscription=f"entries-{parts.random.getrandbits(40):010x}",
+            subscription=f"{self._subscription}{parts.random.getrandbits(40):010x}",
             type=pb.SUB_EXCLUSIVE,
             durable=False,
             start=pb.MessageId(ledger=first.ledger_id, entry=first.entry_id, batch_index=-1),

@@ -114,5 +114,6 @@ class BatchReader(DataSourceReader):
             tuple(self._conditions),
             values,
             tokens,
+            options.subscription_role_prefix,
         )
         return read_split(spec, split, self._schema)

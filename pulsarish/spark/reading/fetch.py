@@ -14,7 +14,13 @@ import msgspec
 
 from pulsarish.client.consumer.entry_reader import EntryReader
 from pulsarish.client.messages.message import Entry
-from pulsarish.model.errors import EntryUnknown, NoSuchEntry, PulsarishError, Timeout
+from pulsarish.model.errors import (
+    AuthorizationError,
+    EntryUnknown,
+    NoSuchEntry,
+    PulsarishError,
+    Timeout,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
@@ -50,6 +56,7 @@ class Fetcher:
         tokens: Mapping[int, Secret],
         *,
         fail_on_loss: bool,
+        subscription_role_prefix: str,
     ) -> None:
         self._brokers = brokers
         self._bookies = bookies
@@ -57,6 +64,7 @@ class Fetcher:
         self._direct = direct
         self._addresses = addresses
         self._tokens = tokens
+        self._role_prefix = subscription_role_prefix
         self._fail_on_loss = fail_on_loss
 
     def pages(self, pieces: Sequence[Piece]) -> Iterator[list[Entry]]:
@@ -132,13 +140,21 @@ class Fetcher:
         loop = executor.loop()
         client = executor.broker_client(self._brokers)
         first = pieces[0]
-        reader: EntryReader = loop.run(
-            client.read_entries(
-                TopicName.parse(self._topic),
-                Position(first.ledger_id, first.first),
-                window_bytes=_WINDOW_BYTES,
-            )
+        opening = client.read_entries(
+            TopicName.parse(self._topic),
+            Position(first.ledger_id, first.first),
+            window_bytes=_WINDOW_BYTES,
+            subscription_role_prefix=self._role_prefix,
         )
+        try:
+            reader: EntryReader = loop.run(opening)
+        except AuthorizationError as error:
+            if self._role_prefix:
+                raise
+            raise AuthorizationError(
+                f"{error}; if its namespace has subscription-auth-mode Prefix, set option "
+                "'subscriptionRolePrefix' to the role"
+            ) from None
         try:
             wanted = _Wanted(self._topic, pieces, fail_on_loss=self._fail_on_loss)
             while not wanted.is_done:

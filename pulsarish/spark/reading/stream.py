@@ -320,6 +320,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.fail_on_data_loss,
             values=values,
             tokens=tokens,
+            subscription_role_prefix=options.subscription_role_prefix,
         )
         return read_split(spec, split, self._schema)
 

@@ -33,7 +33,8 @@ class ReadSpec:
     """How a task reads.
 
     ``addresses``: of bookies, by instance id. ``tokens``: to show to bookies, by ledger; those
-    without one take what ``bookies`` shows.
+    without one take what ``bookies`` shows. ``subscription_role_prefix``: how the names of
+    subscriptions for reading through brokers begin.
     """
 
     brokers: BrokerAccess
@@ -44,6 +45,7 @@ class ReadSpec:
     conditions: tuple[Condition, ...] = ()
     values: TopicSchema | None = None
     tokens: Mapping[int, Secret] = field(default_factory=dict)
+    subscription_role_prefix: str = ""
 
 
 def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
@@ -66,6 +68,7 @@ def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
         spec.addresses,
         spec.tokens,
         fail_on_loss=spec.fail_on_loss,
+        subscription_role_prefix=spec.subscription_role_prefix,
     )
     beginnings = ChunkPrefixes(split, fetcher)
     unpacker = Unpacker(

@@ -36,7 +36,9 @@ class Parts:
 def test_what_was_lost_before_it_was_taken_is_waited_for_anew() -> None:
     async def scenario() -> None:
         parts: Any = Parts()
-        reader = EntryReader(TOPIC, Position(1, 0), parts, window_bytes=1_000)
+        reader = EntryReader(
+            TOPIC, Position(1, 0), parts, window_bytes=1_000, subscription="entries-"
+        )
         taking = asyncio.ensure_future(reader.take(10.0))
         await asyncio.sleep(0)
         # One message of the broker brings both, so nobody had a turn in between.
