@@ -17,7 +17,7 @@ _PASSING_TLS_ERRORS: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLWa
 """The connection broke, or nothing has come yet."""
 _WRONG_HOST_OR_TIME: Final = frozenset({9, 10, 62, 64})
 """Codes of OpenSSL: not valid yet, expired, another host name, another IP address."""
-_CUT_SHORT_MAX: Final = 3
+_CUT_SHORT_MAX: Final = 5
 """When this many connections in a row end without a word, the server wants that: one that stops
 does it once.
 """

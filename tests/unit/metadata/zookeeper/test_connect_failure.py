@@ -129,7 +129,7 @@ def refused(address: str, tls: TlsClientConfig | None = None, login: str = "") -
     for number, failure in enumerate(failures(address, tls, login)):
         if failure.refusal is not None:
             return failure
-        assert number < 3
+        assert number < 5
     raise AssertionError
 
 
