@@ -219,6 +219,12 @@ class Broker:
             forwarded=self.http.forwarded,
             lag_seconds=lag_seconds,
             callers=callers,
+            refused_peers=FailedAttempts(
+                world.clock.monotonic,
+                b"",
+                failures_max=0,
+                window_seconds=config.authentication_failures_window_seconds,
+            ),
         )
         self._listeners: list[Listener] = []
 

@@ -174,7 +174,7 @@ class FailedAttempts:
                 del self._checks[place]
 
     def busy(self, host: str) -> int | None:
-        """Count an attempt for whose check there was no place.
+        """Count an attempt for whose check there was no place, or a call as a broker that is none.
 
         Return how many of the address were only counted since the last recorded one, when this one
         is to be recorded: one of a window is. ``None``: it is only counted.

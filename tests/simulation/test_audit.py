@@ -477,14 +477,124 @@ def test_changes_to_subscriptions_by_commands_are_recorded_once_and_messages_are
 
     records = run_locked(scenario)
     assert brief(records, "API Activity") == [
+        ("binary", "root", "CreateTopic", "Allowed"),
         ("binary", "root", "Subscribe", "Allowed"),
         ("binary", "root", "Unsubscribe", "Failed"),
         ("binary", "root", "Seek", "Allowed"),
         ("binary", "root", "Unsubscribe", "Allowed"),
     ]
-    changes = [each for each in records if each["class_name"] == "API Activity"]
+    changes = [each for each in records if each["class_name"] == "API Activity"][1:]
     assert {each["resource"]["name"] for each in changes} == {f"topic {TOPIC}, subscription 's'"}
     assert changes[1]["status_detail"]
+
+
+def changes_of(records: Records) -> list[tuple[str, str, str]]:
+    return [
+        (each["api"]["operation"], each["resource"]["name"], each.get("message", ""))
+        for each in records
+        if each["class_name"] == "API Activity"
+    ]
+
+
+def test_topics_and_schemas_that_are_created_by_use_are_recorded_once() -> None:
+    not_kept = "non-persistent://public/default/n"
+    schema = pb.Schema(name="s", type=1, schema_data=b"")
+    create = own.SchemaRequest(topic=TOPIC, create=own.Schema(type=9))
+
+    async def scenario(locked: Locked) -> None:
+        locked.show(shown("root"))
+        client = await locked.binary("token", b"root")
+        await client.next(3)
+        for topic in (TOPIC, not_kept):
+            await find(locked.world, ["broker0"], topic)
+        for number in (1, 2):
+            opened = await client.open_producer(number, TOPIC, f"p{number}", schema=schema)
+            assert opened.command.type == 17
+            opened = await client.open_producer(number + 5, not_kept, f"p{number}")
+            assert opened.command.type == 17
+        # It is refused, so nothing is created.
+        data = await locked.world.connections.call(
+            "broker0:6660", "broker.schema", create.SerializeToString(), timeout_seconds=5.0
+        )
+        assert own.SchemaResponse.FromString(data).code
+        missing = await client.subscribe(
+            9, f"{TOPIC}-missing", force_topic_creation=False, permits=0
+        )
+        assert missing.command.type == 14
+
+    records = run_locked(scenario)
+    assert changes_of(records) == [
+        ("CreateTopic", f"topic {TOPIC}", ""),
+        ("CreateSchema", f"topic {TOPIC}", "version 0, type STRING"),
+        ("CreateTopic", f"topic {not_kept}", ""),
+    ]
+    assert {each[1] for each in brief(records, "API Activity")} == {"root"}
+
+
+def test_partitioned_topics_that_lookups_create_are_recorded() -> None:
+    base = "persistent://public/default"
+
+    async def scenario(locked: Locked) -> None:
+        locked.show(shown("root"))
+        client = await locked.binary("token", b"root")
+        await client.next(3)
+        for _ in range(2):
+            asked = pb.PartitionedMetadata(topic=f"{base}/a", request_id=60)
+            client.say(pb.Command(type=21, partitioned_metadata=asked))
+            assert (await client.next(22)).command.partitioned_metadata_response.partitions == 3
+            lookups = own.LookupsRequest(
+                lookups=[own.LookupRequest(topic=f"{base}/b", wanted=own.PARTITIONS)]
+            )
+            await locked.world.connections.call(
+                "broker0:6660", "broker.lookup", lookups.SerializeToString(), timeout_seconds=5.0
+            )
+            path = "admin/v2/persistent/public/default/c/partitions"
+            for creates in ("false", "true"):
+                await locked.ask("GET", path, "Bearer root", checkAllowAutoCreation=creates)
+        await find(locked.world, ["broker0"], f"{base}/a-partition-0")
+        assert (await client.open_producer(1, f"{base}/a-partition-0")).command.type == 17
+
+    records = run_locked(
+        scenario,
+        allow_auto_topic_creation_type="partitioned",
+        default_num_partitions=3,
+    )
+    assert changes_of(records) == [
+        ("CreatePartitionedTopic", f"topic {base}/a", "3 partitions"),
+        ("CreatePartitionedTopic", f"topic {base}/b", "3 partitions"),
+        (
+            "GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions",
+            f"topic {base}/c",
+            "create it on first use with 3 partitions",
+        ),
+        ("CreateTopic", f"topic {base}/a-partition-0", ""),
+    ]
+
+
+def test_callers_that_are_no_brokers_are_recorded_once_for_an_address_and_window() -> None:
+    path = ["admin", "v2", "tenants"]
+    admin = own.AdminRequest(method="GET", segments=path, admin_key="x").SerializeToString()
+    ping = own.PingRequest(admin_key="x").SerializeToString()
+
+    async def scenario(locked: Locked) -> None:
+        async def call(method: str, data: bytes) -> None:
+            await locked.world.connections.call("broker0:6660", method, data, timeout_seconds=5.0)
+
+        for _ in range(3):
+            await call("broker.admin", admin)
+        await locked.world.clock.sleep(61.0)
+        await call("broker.ping", ping)
+        await call("broker.ping", ping)
+
+    records = run_locked(scenario)
+    assert brief(records, "Authorize Session") == [
+        ("grpc", "", "broker.admin", "Denied"),
+        ("grpc", "", "broker.ping", "Denied"),
+    ]
+    first, second = [each for each in records if each["class_name"] == "Authorize Session"]
+    assert first["src_endpoint"]["ip"] == "client"
+    assert first["resource"] == {"name": "the cluster"}
+    assert second["status_detail"].endswith("; 2 more since the last record of this")
 
 
 def test_denials_that_are_only_reported_are_recorded_and_callers_still_authenticated() -> None:

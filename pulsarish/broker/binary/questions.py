@@ -81,7 +81,8 @@ class BrokerQuestions:
                 )
             count = await self._namespaces.partitions(name)
             if count is None and asked.metadata_auto_creation_enabled:
-                count = await self._namespaces.auto_partitions(name)
+                on_created = self._gate.on_created("CreatePartitionedTopic", identity, name)
+                count = await self._namespaces.auto_partitions(name, on_created)
             elif count is None:
                 await self._namespaces.check_known(name)
         except PulsarishError as error:

@@ -8,7 +8,7 @@ denied, so a new one stays closed until it is added.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
@@ -27,6 +27,7 @@ __all__ = [
     "PERMISSIONS",
     "Decision",
     "Gate",
+    "OnCreated",
     "Permission",
     "Policy",
     "Resource",
@@ -159,6 +160,9 @@ _ASKED: Final = tuple(
 _TO_SEE: Final = "to see anything"
 _NOT_GRANTED: Final = "not_granted"
 _NOT_AUTHENTICATED: Final = "not_authenticated"
+
+OnCreated = Callable[[str], None]
+"""Called once something was created, with a detail for the record of it; empty: none."""
 
 Visible = frozenset[str] | None
 """The names that a role may see in a list; ``None``: all."""
@@ -299,6 +303,11 @@ class Gate:
         if not reports:
             raise _denied(permission, name, identity, resource)
 
+    def note_refused_peer(self, name: str, identity: Identity, reason: str) -> None:
+        """Record a call between brokers whose caller did not show that it is one."""
+        peer = Permission.PEER.value
+        self._note_denial(peer, name, identity, CLUSTER, reason, Disposition.DENIED)
+
     def _note_denial(
         self,
         permission: str,
@@ -323,9 +332,18 @@ class Gate:
         )
 
     def note_change(
-        self, name: str, identity: Identity, resource: Resource, error: PulsarishError | None = None
+        self,
+        name: str,
+        identity: Identity,
+        resource: Resource,
+        error: PulsarishError | None = None,
+        *,
+        detail: str = "",
     ) -> None:
-        """Record a change that a client made, or failed to make, by a command or call."""
+        """Record a change that a client made, or failed to make, by a command or call.
+
+        ``detail``: what was changed beyond the resource, such as the version of a new schema.
+        """
         disposition = Disposition.ALLOWED if error is None else Disposition.FAILED
         self._audit.note(
             AuditEvent(
@@ -336,8 +354,17 @@ class Gate:
                 action=name,
                 resource=str(resource),
                 reason="" if error is None else str(error),
+                detail=detail,
             )
         )
+
+    def on_created(self, what: str, identity: Identity, name: TopicName) -> OnCreated:
+        """Return what records that a caller's use of a topic has created something.
+
+        ``what``: ``CreateTopic``, ``CreatePartitionedTopic`` or ``CreateSchema``.
+        """
+        resource = Resource.of_topic(name)
+        return lambda detail: self.note_change(what, identity, resource, detail=detail)
 
     async def decide(
         self, permission: Permission, identity: Identity, resource: Resource

@@ -176,14 +176,17 @@ class HttpFace:
                     " max_concurrent_admin_requests and admin_requests_waiting_max; try again later"
                 )
             )
-        if route.method == "GET" or route.permission is Permission.NONE:
+        if route.permission is Permission.NONE:
             return await self._within_time(route, call)
+        changes = route.method != "GET"
         try:
             response = await self._within_time(route, call)
         except Exception as error:
-            self._note_change(route, call, 500, f"a defect: {type(error).__name__}")
+            if changes:
+                self._note_change(route, call, 500, f"a defect: {type(error).__name__}")
             raise
-        if response.status != 307:  # the broker to which it is sent records the change
+        # The broker to which a request is sent records the change. A GET may create a topic.
+        if response.status != 307 and (changes or call.change):
             reason = "" if response.status < 400 else _reason_of(response)
             may_happen = response.headers.get(ERROR_CODE_HEADER) == str(Timeout.code)
             self._note_change(route, call, response.status, reason, may_happen=may_happen)

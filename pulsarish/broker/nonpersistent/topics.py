@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
@@ -50,13 +51,19 @@ class NonPersistentTopics:
         self._serves = serves
         self._opened = opened
 
-    async def get(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
+    async def get(
+        self, name: TopicName, *, create: bool, on_created: OnCreated | None = None
+    ) -> NonPersistentTopic:
         """Return the topic. With ``create`` a missing topic is created if its policies allow it.
+
+        ``on_created`` is called if this request has created it.
 
         Raises ``NotOwner``, ``TopicNotFound``, ``NotAllowed``, ``NotFound``, ...
         """
         topic = self.open.get(name.full)
-        return topic if topic is not None else await self._make(name, create=create, by_use=True)
+        if topic is not None:
+            return topic
+        return await self._make(name, create=create, by_use=True, on_created=on_created)
 
     async def create(self, name: TopicName) -> NonPersistentTopic:
         """Create a topic, even where topics are not created on first use.
@@ -65,7 +72,9 @@ class NonPersistentTopics:
         """
         return await self._make(name, create=True, by_use=False)
 
-    async def _make(self, name: TopicName, *, create: bool, by_use: bool) -> NonPersistentTopic:
+    async def _make(
+        self, name: TopicName, *, create: bool, by_use: bool, on_created: OnCreated | None = None
+    ) -> NonPersistentTopic:
         if not self._config.enable_non_persistent_topics:
             raise NotAllowed(
                 f"topic {name}: non-persistent topics are not served here "
@@ -91,6 +100,8 @@ class NonPersistentTopics:
             )
             self._opened(name, space)
             _log.info("topic made", topic=name)
+            if on_created is not None:
+                on_created("")
         return topic
 
     def check_served(self, name: TopicName, space: NamespacePolicies) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective, PolicyStore, Values, decoded, grants_of
 from pulsarish.metadata import paths
@@ -506,10 +507,13 @@ class Namespaces:
         except Conflict:
             raise AlreadyExists(f"partitioned topic {name} exists already") from None
 
-    async def auto_partitions(self, name: TopicName) -> int | None:
+    async def auto_partitions(
+        self, name: TopicName, on_created: OnCreated | None = None
+    ) -> int | None:
         """Create a partitioned topic on first use, if the policies say so.
 
-        Return its number of partitions, ``None`` for a plain topic.
+        Return its number of partitions, ``None`` for a plain topic. ``on_created`` is called if
+        this has created it.
 
         The owner creates a plain topic when it opens it. Raises ``TopicNotFound`` when topics are
         not created on first use.
@@ -527,6 +531,8 @@ class Namespaces:
             await self.create_partitioned(name, creation.partitions)
         except AlreadyExists:
             return await self.partitions(name)
+        if on_created is not None:
+            on_created(f"{creation.partitions} partitions")
         return creation.partitions
 
     async def grow_partitioned(self, name: TopicName, partitions: int) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
@@ -125,9 +126,15 @@ class SchemaRegistry:
         return bool(slots)
 
     async def get_or_create(
-        self, name: TopicName, schema: Schema, strategy: SchemaStrategy, *, may_create: bool
+        self,
+        name: TopicName,
+        schema: Schema,
+        strategy: SchemaStrategy,
+        *,
+        may_create: bool,
+        on_created: OnCreated | None = None,
     ) -> int:
-        """Return the version of the schema. Add the schema if it is new.
+        """Return the version of the schema. Add the schema if it is new, and call ``on_created``.
 
         Raises ``IncompatibleSchema`` (also when it is new and ``may_create`` is off),
         ``InvalidSchema``, ``LimitReached``, ``TopicNotFound``, ``MetadataUnavailable``.
@@ -166,6 +173,8 @@ class SchemaRegistry:
                 self._clock.wall_ms(),
             )
             if await self._add(home, record, version, digest, made):
+                if on_created is not None:
+                    on_created(f"version {record.versions_count}, type {schema.type.name}")
                 return record.versions_count
         raise MetadataUnavailable(
             f"the schemas of {name.partitioned} changed {ATTEMPTS_MAX} times while one was being "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.model.errors import IncompatibleSchema
@@ -34,19 +35,23 @@ class TopicSchemas:
         self.registry = registry
         self._policies = policies
 
-    async def of_producer(self, topic: ServedTopic, schema: Schema | None) -> bytes:
+    async def of_producer(
+        self, topic: ServedTopic, schema: Schema | None, on_created: OnCreated | None = None
+    ) -> bytes:
         """Return the version of a producer's schema, which is added to the topic if it is new;
-        empty without a schema.
+        empty without a schema. ``on_created`` is called if it was new.
 
         Raises ``IncompatibleSchema``, ``InvalidSchema``, ``LimitReached``, ``TopicNotFound``,
         ``MetadataUnavailable``.
         """
-        return await self._version(topic.name, schema, topic.topic_limits.policies)
+        return await self._version(topic.name, schema, topic.topic_limits.policies, on_created)
 
-    async def of_consumer(self, topic: ServedTopic, schema: Schema | None) -> None:
+    async def of_consumer(
+        self, topic: ServedTopic, schema: Schema | None, on_created: OnCreated | None = None
+    ) -> None:
         """Check that a consumer may read with its schema.
 
-        An unused topic without a schema takes it as its own.
+        An unused topic without a schema takes it as its own, and ``on_created`` is called.
 
         Raises the errors of ``of_producer``.
         """
@@ -63,7 +68,7 @@ class TopicSchemas:
                 f"{schema.type.name}; let a producer, or"
                 " pulsarish schemas upload, do so"
             )
-        _ = await self._get_or_create(topic.name, schema, policies)
+        _ = await self._get_or_create(topic.name, schema, policies, on_created)
 
     async def get(self, name: TopicName, version: bytes | None) -> VersionedSchema:
         """Return a version of the topic's schema; without a version, or with an empty one, the
@@ -74,18 +79,26 @@ class TopicSchemas:
         """
         return await self.registry.get(name, version_number(version) if version else None)
 
-    async def get_or_create(self, name: TopicName, schema: Schema) -> bytes:
+    async def get_or_create(
+        self, name: TopicName, schema: Schema, on_created: OnCreated | None = None
+    ) -> bytes:
         """Return a version as ``of_producer`` does, for a topic that need not be loaded.
 
         Clients also ask this for bytes, which have no schema.
         """
         await self.registry.home(name)
-        return await self._version(name, schema, await self._policies(name))
+        return await self._version(name, schema, await self._policies(name), on_created)
 
-    async def _version(self, name: TopicName, brought: Schema | None, policies: Effective) -> bytes:
+    async def _version(
+        self,
+        name: TopicName,
+        brought: Schema | None,
+        policies: Effective,
+        on_created: OnCreated | None,
+    ) -> bytes:
         schema = meant(brought)
         if schema is not None:
-            return version_bytes(await self._get_or_create(name, schema, policies))
+            return version_bytes(await self._get_or_create(name, schema, policies, on_created))
         if policies[SCHEMA_VALIDATION_ENFORCED] and not await self.registry.is_empty(name):
             raise IncompatibleSchema(
                 f"{name} has a schema and schemaValidationEnforced is on: a producer without a "
@@ -93,12 +106,15 @@ class TopicSchemas:
             )
         return b""
 
-    async def _get_or_create(self, name: TopicName, schema: Schema, policies: Effective) -> int:
+    async def _get_or_create(
+        self, name: TopicName, schema: Schema, policies: Effective, on_created: OnCreated | None
+    ) -> int:
         return await self.registry.get_or_create(
             name,
             schema,
             policies[SCHEMA_COMPATIBILITY_STRATEGY],
             may_create=policies[ALLOW_AUTO_UPDATE_SCHEMA],
+            on_created=on_created,
         )
 
 

@@ -9,6 +9,7 @@ import asyncio
 import hmac
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -35,7 +36,8 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import CallHandler, HttpHandler, HttpRequest
 from pulsarish.security.callers import Callers
 from pulsarish.security.credentials import Caller
-from pulsarish.security.identity import Identity
+from pulsarish.security.failed_attempts import FailedAttempts
+from pulsarish.security.identity import UNCHECKED, Identity, Origin
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["GrpcCalls"]
@@ -63,8 +65,13 @@ class GrpcCalls:
         forwarded: HttpHandler,
         lag_seconds: Callable[[], float],
         callers: Callers,
+        refused_peers: FailedAttempts,
     ) -> None:
+        """Create the handlers. ``refused_peers`` counts addresses that call as brokers and are
+        none, so that no peer can fill the audit trail.
+        """
         self._callers = callers
+        self._refused_peers = refused_peers
         self._config = config
         self._gate = gate
         self._listeners = listeners
@@ -110,7 +117,8 @@ class GrpcCalls:
                 name
                 for request, name in zip(requests, names, strict=True)
                 if request.wanted != pb.OWNER and isinstance(name, TopicName)
-            ]
+            ],
+            identity,
         )
         answers: dict[int, pb.LookupResponse] = {}
         left: list[tuple[int, pb.LookupRequest, TopicName]] = []
@@ -171,7 +179,9 @@ class GrpcCalls:
             framed_address_tls=advertised.framed_address_tls,
         )
 
-    async def _partitions(self, names: Sequence[TopicName]) -> dict[str, int | PulsarishError]:
+    async def _partitions(
+        self, names: Sequence[TopicName], identity: Identity
+    ) -> dict[str, int | PulsarishError]:
         """Return the number of partitions of each topic by full name, or the error.
 
         Creates topics that are partitioned on first use.
@@ -183,7 +193,10 @@ class GrpcCalls:
             return dict.fromkeys([name.full for name in names], error)
         for name, count in zip(names, counts, strict=True):
             try:
-                found[name.full] = count or await self._namespaces.auto_partitions(name) or 0
+                on_created = self._gate.on_created("CreatePartitionedTopic", identity, name)
+                found[name.full] = (
+                    count or await self._namespaces.auto_partitions(name, on_created) or 0
+                )
             except PulsarishError as error:
                 found[name.full] = error
         return found
@@ -214,7 +227,11 @@ class GrpcCalls:
             await self._gate.check("broker.schema", identity, resource)
             if request.HasField("create"):
                 await self._gate.check("GetOrCreateSchema", identity, resource)
-                version = await self._schemas.get_or_create(name, _requested(request.create))
+                version = await self._schemas.get_or_create(
+                    name,
+                    _requested(request.create),
+                    self._gate.on_created("CreateSchema", identity, name),
+                )
                 return pb.SchemaResponse(schema=request.create, version=version).SerializeToString()
             found = await self._schemas.get(name, request.version or None)
         except PulsarishError as error:
@@ -232,7 +249,7 @@ class GrpcCalls:
         Clients use the HTTP port for this, with its own limits and checks.
         """
         request = _parsed(pb.AdminRequest, data)
-        if not self._is_own_key(request.admin_key, caller):
+        if not self._is_own_key("broker.admin", request.admin_key, caller):
             error = ServiceNotReady(
                 "broker.admin is for brokers, which read the key of this broker's registration; "
                 "use the HTTP port"
@@ -253,13 +270,22 @@ class GrpcCalls:
             headers=dict(answer.headers),
         ).SerializeToString(deterministic=True)  # a map otherwise goes by the process's hash seed
 
-    def _is_own_key(self, key: str, caller: Caller) -> bool:
-        """Return whether a caller has read the key of this broker's registration."""
+    def _is_own_key(self, method: str, key: str, caller: Caller) -> bool:
+        """Return whether a caller has read the key of this broker's registration.
+
+        A refusal is recorded, once for an address and window.
+        """
         me = self._ownership.registry.me
-        if me is None or not hmac.compare_digest(key.encode(), me.admin_key.encode()):
-            return False
-        caller.on_identified()
-        return True
+        if me is not None and hmac.compare_digest(key.encode(), me.admin_key.encode()):
+            caller.on_identified()
+            return True
+        origin = Origin(caller.address, caller.face)
+        more = self._refused_peers.busy(origin.host)
+        if more is not None:
+            reason = "the key is none, or not that of this broker's registration"
+            reason += f"; {more} more since the last record of this" if more else ""
+            self._gate.note_refused_peer(method, replace(UNCHECKED, origin=origin), reason)
+        return False
 
     async def _ping(self, data: bytes, caller: Caller) -> bytes:
         """Answer whether this broker is there.
@@ -275,7 +301,7 @@ class GrpcCalls:
                 _ = await self._callers.identify_caller(caller)
             except PulsarishError:
                 return pb.PingResponse().SerializeToString()
-        elif self._callers.are_checked and not self._is_own_key(key, caller):
+        elif self._callers.are_checked and not self._is_own_key("broker.ping", key, caller):
             return pb.PingResponse().SerializeToString()
         me = self._ownership.registry.me
         return pb.PingResponse(

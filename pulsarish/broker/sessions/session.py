@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from pulsarish.broker.clients.access_modes import Turn
-from pulsarish.broker.clients.authorization import Gate, Resource
+from pulsarish.broker.clients.authorization import Gate, OnCreated, Resource
 from pulsarish.broker.clients.commands import (
     Acknowledge,
     CloseConsumer,
@@ -78,10 +78,13 @@ class TopicSource(Protocol):
     @property
     def schemas(self) -> TopicSchemas: ...
 
-    async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
+    async def topic(
+        self, name: str, *, create: bool = True, on_created: OnCreated | None = None
+    ) -> ServedTopic:
         """Return the topic, loaded.
 
-        With ``create`` a missing topic is created if its policies allow it.
+        With ``create`` a missing topic is created if its policies allow it. ``on_created`` is
+        called if this request has created it.
 
         Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``.
         """
@@ -343,8 +346,10 @@ class Session:
     ) -> None:
         try:
             await self._permit(command, command.topic, command.initial_subscription)
-            topic = await self._topics.topic(command.topic)
-            schema_version = await self._topics.schemas.of_producer(topic, command.schema)
+            topic = await self._topic(command.topic)
+            schema_version = await self._topics.schemas.of_producer(
+                topic, command.schema, self._on_schema(topic.name)
+            )
             if command.initial_subscription:
                 is_new = command.initial_subscription not in topic.subscriptions
                 await topic.ensure_subscription(command.initial_subscription)
@@ -397,6 +402,17 @@ class Session:
         self._producers[command.producer_id] = _OpenProducer(topic, producer, answer)
         self.outbox.put(answer)
 
+    async def _topic(self, name: str, *, create: bool = True) -> ServedTopic:
+        """Return the topic, loaded, and record it if it had to be created.
+
+        Raises as ``TopicSource.topic``.
+        """
+        on_created = self._gate.on_created("CreateTopic", self.identity, TopicName.parse(name))
+        return await self._topics.topic(name, create=create, on_created=on_created)
+
+    def _on_schema(self, name: TopicName) -> OnCreated:
+        return self._gate.on_created("CreateSchema", self.identity, name)
+
     async def _permit(self, command: Command, topic: str, subscription: str = "") -> None:
         """Check the permission for a command. Raises ``AuthorizationError``, ``InvalidTopicName``.
 
@@ -442,8 +458,10 @@ class Session:
     async def _subscribe(self, command: Subscribe, opening: _Opening) -> None:
         try:
             await self._permit(command, command.topic, command.subscription)
-            topic = await self._topics.topic(command.topic, create=command.creates_topic)
-            await self._topics.schemas.of_consumer(topic, command.schema)
+            topic = await self._topic(command.topic, create=command.creates_topic)
+            await self._topics.schemas.of_consumer(
+                topic, command.schema, self._on_schema(topic.name)
+            )
             is_new = command.durable and command.subscription not in topic.subscriptions
             subscription, consumer = await topic.subscribe(command, self.outbox, self._peer)
             if is_new:
@@ -598,11 +616,8 @@ class Session:
                     )
                 )
             else:
-                self.outbox.put(
-                    SchemaVersion(
-                        command.request_id, None, await schemas.get_or_create(name, command.schema)
-                    )
-                )
+                version = await schemas.get_or_create(name, command.schema, self._on_schema(name))
+                self.outbox.put(SchemaVersion(command.request_id, None, version))
         except PulsarishError as error:
             self._refuse(command, error)
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.clients.interfaces import ServedTopic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.lost_data import LostData
@@ -96,10 +97,13 @@ class LoadedTopics:
 
     # -- getting a topic
 
-    async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
+    async def topic(
+        self, name: str, *, create: bool = True, on_created: OnCreated | None = None
+    ) -> ServedTopic:
         """Return the topic, loaded.
 
-        With ``create`` a missing topic is created if its policies allow it.
+        With ``create`` a missing topic is created if its policies allow it. ``on_created`` is
+        called if this request has created it.
 
         Partitions of a partitioned topic count as existing before their first use.
 
@@ -109,9 +113,9 @@ class LoadedTopics:
         if not create and parsed.partition >= 0:
             create = parsed.partition < (await self._namespaces.partitions(parsed.partitioned) or 0)
         return await (
-            self.get(parsed, create=create)
+            self.get(parsed, create=create, on_created=on_created)
             if parsed.persistent
-            else self.not_kept.get(parsed, create=create)
+            else self.not_kept.get(parsed, create=create, on_created=on_created)
         )
 
     def served(self) -> list[ServedTopic]:
@@ -125,12 +129,14 @@ class LoadedTopics:
         """
         return self.bundles.lease(name, await self.bundle(name))
 
-    async def get(self, name: TopicName, *, create: bool) -> Topic:
+    async def get(
+        self, name: TopicName, *, create: bool, on_created: OnCreated | None = None
+    ) -> Topic:
         """Return a persistent topic, loading it if necessary.
 
         Raises the errors of ``topic``, and ``TooManyRequests``.
         """
-        return await self.loader.load(name, create=create)
+        return await self.loader.load(name, create=create, on_created=on_created)
 
     async def bundle(self, name: TopicName) -> Bundle:
         """Return the bundle of a topic. Raises ``NotFound`` (the namespace)."""

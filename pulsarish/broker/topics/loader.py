@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.compaction.compaction import CompactionGate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.bundles import bundle_of
@@ -50,10 +51,11 @@ _log = get_logger("broker.topics")
 class _Load:
     """A topic that is being loaded. ``done`` is set when that has ended, with success or not."""
 
-    __slots__ = ("create", "done", "error", "since_ms", "topic")
+    __slots__ = ("create", "done", "error", "on_created", "since_ms", "topic")
 
-    def __init__(self, since_ms: int, *, create: bool) -> None:
+    def __init__(self, since_ms: int, *, create: bool, on_created: OnCreated | None) -> None:
         self.create = create
+        self.on_created = on_created
         self.since_ms = since_ms
         self.done = asyncio.Event()
         self.topic: Topic | None = None
@@ -123,10 +125,13 @@ class TopicLoader:
         if load is not None:
             await load.done.wait()
 
-    async def load(self, name: TopicName, *, create: bool) -> Topic:
+    async def load(
+        self, name: TopicName, *, create: bool, on_created: OnCreated | None = None
+    ) -> Topic:
         """Return the topic, loaded: now, by the load that is under way, or before.
 
-        With ``create`` a missing topic is created if its policies allow it.
+        With ``create`` a missing topic is created if its policies allow it. ``on_created`` is
+        called if this request has created it.
 
         Raises why it cannot be loaded, and ``TooManyRequests``.
         """
@@ -140,7 +145,9 @@ class TopicLoader:
                     f"{len(self.under_way)} topics are being loaded, the limit "
                     "max_concurrent_topic_load_requests"
                 )
-            load = self.under_way[name.full] = _Load(self._world.clock.wall_ms(), create=create)
+            load = self.under_way[name.full] = _Load(
+                self._world.clock.wall_ms(), create=create, on_created=on_created
+            )
             _ = self._world.tasks.spawn(
                 self._load(name, load), name=f"load {name}", scope=Scope(ScopeKind.TOPIC, name.full)
             )
@@ -156,14 +163,14 @@ class TopicLoader:
             assert load.error is not None
             if create and not load.create and isinstance(load.error, TopicNotFound):
                 # the request that began the load did not want a new topic
-                return await self.load(name, create=True)
+                return await self.load(name, create=True, on_created=on_created)
             raise load.error
         return load.topic
 
     async def _load(self, name: TopicName, load: _Load) -> None:
         began = self._world.clock.monotonic()
         try:
-            load.topic = await self._open(name, create=load.create)
+            load.topic = await self._open(name, create=load.create, on_created=load.on_created)
             self._failed.pop(name.full, None)
         except PulsarishError as error:
             load.error = error
@@ -191,7 +198,9 @@ class TopicLoader:
         if len(self._failed) > _FAILED_LOADS_MAX:
             del self._failed[next(iter(self._failed))]
 
-    async def _open(self, name: TopicName, *, create: bool) -> Topic:
+    async def _open(
+        self, name: TopicName, *, create: bool, on_created: OnCreated | None = None
+    ) -> Topic:
         closing = self._closing.get(name.full)
         if closing is not None:
             await closing.wait()
@@ -213,6 +222,8 @@ class TopicLoader:
             # Another client created it in the meantime. Requests that got "not found" had not asked
             # for a new topic.
             return await self._open(name, create=False)
+        if found is None and on_created is not None:
+            on_created("")
         try:
             await topic.start()
             await check_quota(topic, self._world.clock.wall_ms())

@@ -145,7 +145,11 @@ class PartitionRoutes:
         if found is not None:
             return answer(PartitionsBody(found.partitions, properties=found.properties or None))
         if call.flag("checkAllowAutoCreation"):
-            return answer(PartitionsBody(await self._lookups.auto_partitions(name) or 0))
+
+            def created(detail: str) -> None:
+                call.change = f"create it on first use with {detail}"
+
+            return answer(PartitionsBody(await self._lookups.auto_partitions(name, created) or 0))
         await self._lookups.check_known(name)
         return answer(PartitionsBody(0))
 

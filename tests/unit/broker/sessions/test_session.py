@@ -68,10 +68,12 @@ class Topics:
         self._topic = topic
         self.schemas = self
 
-    async def topic(self, _name: str, *, create: bool = True) -> SlowTopic:
+    async def topic(
+        self, _name: str, *, create: bool = True, on_created: object = None
+    ) -> SlowTopic:
         return self._topic
 
-    async def of_consumer(self, _topic: object, _schema: object) -> None:
+    async def of_consumer(self, _topic: object, _schema: object, _on_created: object) -> None:
         pass
 
 
