@@ -5,6 +5,9 @@ time, on a lane of its own. So a slow or full disk holds up no client: records w
 in bytes, and what does not fit is lost, counted, and noted in the chain. A record is on disk within
 about half a second, so a crash loses at most that.
 
+A record that is durable is handed to ``AuditTopic``, which publishes it where that is wanted. What
+a stop or a crash left unpublished is handed over at the next start.
+
 After a failed write the file is cut back to the last record that is known to be durable, and the
 same records are written again. So the chain has no gap and no record twice.
 """
@@ -13,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
+from pulsarish.broker.audit_topic import AuditTopic
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
@@ -24,6 +29,7 @@ from pulsarish.security.audit_chain import (
     LINE_BYTES_MAX,
     LOSE,
     NO_PREVIOUS,
+    PUBLISHED,
     ROTATE,
     START,
     STOP,
@@ -65,16 +71,25 @@ class AuditTrail:
 
     Args:
         directory: its files are this broker's alone; empty: nothing is recorded.
+        topic: gets each line once it is durable.
         file_size_bytes: a file that has reached this size is followed by a new one.
         files_max: older files are removed.
         broker: name for the records about the trail itself.
     """
 
     def __init__(
-        self, world: World, directory: str, *, file_size_bytes: int, files_max: int, broker: str
+        self,
+        world: World,
+        directory: str,
+        topic: AuditTopic,
+        *,
+        file_size_bytes: int,
+        files_max: int,
+        broker: str,
     ) -> None:
         self._world = world
         self._directory = directory
+        self._topic = topic
         self._file_size_bytes = file_size_bytes
         self._files_max = files_max
         self._broker = broker
@@ -141,7 +156,8 @@ class AuditTrail:
         """Write what waits and that the broker stops; give up after a few seconds."""
         if not self._directory:
             return
-        self._put(trail_body(STOP, self._world.clock.wall_ms(), broker=self._broker))
+        published = {PUBLISHED: self._topic.published_sequence} if self._topic.is_on else {}
+        self._put(trail_body(STOP, self._world.clock.wall_ms(), broker=self._broker, **published))
         self._stopping = True
         self._wake.set()
         try:
@@ -222,6 +238,9 @@ class AuditTrail:
         self._first_of = dict.fromkeys(numbers, 0)
         if numbers:
             self._first_of[numbers[0]] = await self._read_first(numbers[0])
+        unpublished: list[tuple[int, bytes]] = []
+        if self._topic.is_on and last is not None:
+            unpublished = await self._read_unpublished(numbers[: at + 1], last)
         self._sequence = last.sequence if last is not None else 0
         self._previous = last.hash if last is not None else NO_PREVIOUS
         if numbers and last is not None and not torn_bytes:
@@ -243,6 +262,8 @@ class AuditTrail:
         )
         self._waiting.appendleft(start)
         self.waiting_bytes += len(start)
+        for sequence, line in unpublished:
+            self._topic.put(sequence, line)
 
     async def _read_end(self, number: int, before: Link | None) -> tuple[Link | None, int, int]:
         """Return the last record of a file, where it ends, and the size of the file, in bytes.
@@ -253,13 +274,8 @@ class AuditTrail:
         Args:
             before: the last record of the file before, if known.
         """
-        file = await self._world.files.open(self._path(number), lane=_LANE)
-        try:
-            size_bytes = await file.size_bytes()
-            begin = max(0, size_bytes - _TAIL_BYTES)
-            (tail,) = await file.read([(begin, size_bytes - begin)])
-        finally:
-            await file.close()
+        tail, size_bytes = await self._read_tail(number)
+        begin = size_bytes - len(tail)
         lines = tail.split(b"\n")
         stop = parse_link(lines[-2]) if len(lines) > 1 and not lines[-1] else None
         if stop is not None and stop.activity == STOP:
@@ -277,6 +293,48 @@ class AuditTrail:
             elif last is not None:
                 break
         return *found, size_bytes
+
+    async def _read_tail(self, number: int) -> tuple[bytes, int]:
+        """Return the last bytes of a file, and its size."""
+        file = await self._world.files.open(self._path(number), lane=_LANE)
+        try:
+            size_bytes = await file.size_bytes()
+            begin = max(0, size_bytes - _TAIL_BYTES)
+            (tail,) = await file.read([(begin, size_bytes - begin)])
+        finally:
+            await file.close()
+        return tail, size_bytes
+
+    async def _read_unpublished(
+        self, numbers: Sequence[int], last: Link
+    ) -> list[tuple[int, bytes]]:
+        """Return the newest records that the topic may not have, oldest first: about as much as the
+        end of one file.
+
+        The record of a stop says which it has. After a crash it may have any of them, so it gets
+        the end of the trail again, some of it a second time.
+
+        Args:
+            numbers: the files up to the one that has the last record, which is ``last``.
+        """
+        published = last.count(PUBLISHED) if last.activity == STOP else 0
+        self._topic.published_sequence = published
+        found: list[tuple[int, bytes]] = []
+        next_hash, size_bytes = last.hash, 0
+        for number in reversed(numbers):
+            before_count = len(found)
+            for line in reversed((await self._read_tail(number))[0].split(b"\n")):
+                link = parse_link(line)
+                # What a crash left of records that were not durable is not in the chain.
+                if link is not None and link.hash == next_hash and link.sequence > published:
+                    found.append((link.sequence, line))
+                    next_hash = link.previous
+                    size_bytes += len(line)
+            if size_bytes >= _TAIL_BYTES // 2 or len(found) == before_count:
+                break
+        if published and found and found[-1][0] > published + 1:
+            self._topic.lost_count = found[-1][0] - published - 1
+        return found[::-1]
 
     async def _read_first(self, number: int) -> int:
         """Return the number of the first record of a file; 0 when it cannot be read."""
@@ -329,6 +387,8 @@ class AuditTrail:
         await self._file.write(self._end_bytes, [data], sync=True)
         self._is_torn = False
         self._end_bytes += len(data)
+        for number, line in enumerate(lines[::2], self._sequence + 1):
+            self._topic.put(number, line)
         self._sequence, self._previous = sequence, previous
         self.records_count += len(before) + len(taken)
         self._lost_unrecorded_count -= lost_count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from pulsarish.broker.audit_topic import AuditTopic
 from pulsarish.broker.audit_trail import AuditTrail
 from pulsarish.broker.binary.face import BinaryFace
 from pulsarish.broker.binary.questions import BrokerQuestions
@@ -93,9 +94,11 @@ class Broker:
             world.metadata, world.clock, world.random, guard=self._ledgers.age
         )
         assert authenticator is not None or not config.authentication_enabled
+        self._audit_topic = AuditTopic(world, config.audit_topic)
         self._audit = audit = AuditTrail(
             world,
             config.audit_log_directory,
+            self._audit_topic,
             file_size_bytes=config.audit_log_file_size_bytes,
             files_max=config.audit_log_files_max,
             broker=config.broker_id,
@@ -163,6 +166,7 @@ class Broker:
             callers,
             gate,
             audit,
+            self._audit_topic,
             lambda: attempts.refused_addresses_count if attempts is not None else 0,
             lambda: self._sessions.ended_count,
             lag_seconds=lag_seconds,
@@ -208,6 +212,7 @@ class Broker:
             world, config, gate, [*routes, openapi_route(routes)], share, callers, audit
         )
         admin.owners.here = self.http.forwarded
+        self._publish_audit_lines = admin.publish_audit_lines
         self.calls = GrpcCalls(
             config=config,
             gate=gate,
@@ -263,6 +268,7 @@ class Broker:
             listeners=self.listeners,
         )
         await self._ownership.start(template)
+        self._audit_topic.start(self.broker_id, partial(self._publish_audit_lines, self.broker_id))
         self._sweeper.start()
         self._watchdog.start()
         self._sessions.start()
@@ -374,6 +380,7 @@ class Broker:
         once, then stop listening.
         """
         self._ready = False
+        self._audit_topic.stop()
         self._ownership.stop_serving()
         self._topics.stop()
         self._sweeper.stop()

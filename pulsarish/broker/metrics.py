@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pulsarish.broker.audit_topic import AuditTopic
 from pulsarish.broker.audit_trail import AuditTrail
 from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.clients.meters import Meter
@@ -45,6 +46,7 @@ class BrokerMetrics:
         callers: Callers,
         gate: Gate,
         audit: AuditTrail,
+        audit_topic: AuditTopic,
         refused_addresses_count: Callable[[], int],
         sessions_ended_count: Callable[[], int],
         *,
@@ -71,7 +73,13 @@ class BrokerMetrics:
         )
         traffic.limits.export(self.registry)
         export_security(
-            metrics, callers, gate, audit, refused_addresses_count, sessions_ended_count
+            metrics,
+            callers,
+            gate,
+            audit,
+            audit_topic,
+            refused_addresses_count,
+            sessions_ended_count,
         )
         export_certificates(
             metrics,

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from pulsarish.model.errors import ConfigError
+from pulsarish.model.errors import ConfigError, InvalidTopicName
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.network.tls_options import (
     ClientCertificateFile,
     ClientKeyFile,
@@ -124,6 +125,16 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
         Meta(ge=2, le=100_000, description="Files of the audit trail that are kept."),
     ] = 64
 
+    audit_topic: Annotated[
+        str,
+        Meta(
+            description=(
+                "Persistent topic to which the records of audit_log_directory are published, too, "
+                "once they are on disk; empty: none."
+            )
+        ),
+    ] = ""
+
     tls_certificate_file_path: TlsCertificateFile = ""
     tls_key_file_path: TlsKeyFile = ""
     tls_trust_certs_file_path: TlsTrustFile = ""
@@ -145,10 +156,28 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
         """Raise ``ConfigError`` for combinations that cannot work."""
         super().validate()
         self._check_roles()
+        self._check_audit_topic()
         check_tls_options(self)
         for text in self.trusted_proxy_addresses:
             if fault := address_fault(text):
                 raise ConfigError(f"trusted_proxy_addresses: {text!r} is no address: {fault}")
+
+    def _check_audit_topic(self) -> None:
+        if not self.audit_topic:
+            return
+        if not self.audit_log_directory:
+            raise ConfigError(
+                "audit_topic needs audit_log_directory: the topic gets the lines of its files"
+            )
+        try:
+            name = TopicName.parse(self.audit_topic)
+        except InvalidTopicName as error:
+            raise ConfigError(f"audit_topic: {error}") from None
+        if not name.persistent:
+            raise ConfigError(
+                f"audit_topic = {self.audit_topic!r} must be a persistent topic, such as "
+                "persistent://audit/trail/records"
+            )
 
     def _check_roles(self) -> None:
         if self.authenticate_metrics_endpoint and not self.authentication_enabled:

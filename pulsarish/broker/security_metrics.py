@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from pulsarish.broker.audit_topic import AuditTopic
 from pulsarish.broker.audit_trail import AuditTrail
 from pulsarish.broker.clients.authorization import Gate
 from pulsarish.runtime.metrics import Family, Metrics, Page
@@ -17,6 +18,7 @@ def export_security(
     callers: Callers,
     gate: Gate,
     audit: AuditTrail,
+    audit_topic: AuditTopic,
     refused_addresses_count: Callable[[], int],
     sessions_ended_count: Callable[[], int],
 ) -> None:
@@ -83,6 +85,18 @@ def export_security(
         "gauge",
         "Number of the newest record of the audit trail on disk.",
         lambda: audit.last_sequence,
+    )
+    metrics.read(
+        "pulsarish_audit_published_total",
+        "counter",
+        "Records of the audit trail published to audit_topic.",
+        lambda: audit_topic.published_count,
+    )
+    metrics.read(
+        "pulsarish_audit_unpublished_total",
+        "counter",
+        "Records of the audit trail lost for audit_topic, which the files have.",
+        lambda: audit_topic.lost_count,
     )
 
 

@@ -23,10 +23,11 @@ from kazoo.exceptions import ConnectionClosedError, ConnectionLoss, NoAuthError
 import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.locked import administrator, profiles_of
-from pulsarish.local_cluster.processes import HOST, Cluster, service_urls
+from pulsarish.local_cluster.processes import HOST, Cluster, NodePlan, service_urls
 from pulsarish.local_cluster.security_files import ADMINISTRATOR
 from pulsarish.model.errors import NotFound, PulsarishError
 from pulsarish.runtime.profiles import Profiles
+from pulsarish.security.audit_chain import ChainCheck
 from pulsarish.security.keys import SigningKey, load_secret_key
 from pulsarish.security.token_maker import sign_token
 from tests.support.clusters import running_cluster
@@ -37,12 +38,22 @@ from tests.support.until import until
 pytestmark = pytest.mark.xdist_group("locked-cluster")
 
 NAMESPACE = "public/default"
+AUDIT_TOPIC = "public/default/audit"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("locked")
-    with running_cluster(directory, bookies=2, brokers=2, locked=True) as running:
+
+    def audited(plan: list[NodePlan]) -> None:
+        for node in plan:
+            if node.role == "broker":
+                node.settings += [
+                    f"audit_log_directory={directory / node.name / 'audit'}",
+                    f"audit_topic={AUDIT_TOPIC}",
+                ]
+
+    with running_cluster(directory, bookies=2, brokers=2, locked=True, prepare=audited) as running:
         yield running
 
 
@@ -419,6 +430,25 @@ def test_no_secret_is_in_any_log(cluster: Cluster, admin: Admin) -> None:
         log = cluster.log_path(node.name).read_text(errors="replace")
         assert not [secret for secret in secrets if secret in log]
         assert not [secret.split(".")[-1] for secret in secrets if secret.split(".")[-1] in log]
+    until("lines of both brokers", lambda: len(audit_lines(cluster)) == 2, 30)
+    for taken in audit_lines(cluster).values():
+        check = ChainCheck()
+        check.read_export("topic", taken)
+        assert check.faults == []
+        assert not [secret for secret in secrets if secret.split(".")[-1].encode() in taken]
+
+
+def audit_lines(cluster: Cluster) -> dict[str, bytes]:
+    """The lines in the topic of the audit trails, by broker."""
+    found: dict[str, bytes] = {}
+    root = pulsarish.AuthenticationToken((cluster.directory / "security/admin.token").read_text())
+    with own_client(cluster, root) as client:
+        reader = client.create_reader(AUDIT_TOPIC, pulsarish.MessageId.earliest)
+        while reader.has_message_available():
+            message = reader.read_next(20_000)
+            key = message.partition_key()
+            found[key] = found.get(key, b"") + message.data() + b"\n"
+    return found
 
 
 def test_the_audit_of_the_metadata_hears_of_bookies_that_want_a_key(cluster: Cluster) -> None:

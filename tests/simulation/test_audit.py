@@ -11,8 +11,10 @@ from typing import Any
 import bcrypt
 import pytest
 
+import pulsarish
+from pulsarish.broker.audit_topic import AuditLines, AuditTopic
 from pulsarish.broker.audit_trail import AuditTrail
-from pulsarish.model.errors import ConfigError
+from pulsarish.model.errors import ConfigError, ServiceNotReady
 from pulsarish.runtime.seams import HttpRequest, StreamBroken, World
 from pulsarish.security.audit import AuditClass, AuditEvent, Disposition
 from pulsarish.security.audit_chain import ChainCheck
@@ -27,6 +29,7 @@ from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as own
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from tests.support.binary_client import BinaryClient
+from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.brokers import BrokerCluster, find
 from tests.support.identities import NamedRoles, shown
 from tests.support.tokens import NOW_MS, SECRET, data_url, make_token
@@ -51,9 +54,10 @@ def note(trail: AuditTrail, number: int, text: str = "") -> None:
     )
 
 
-def trail_of(world: World, **settings: int) -> AuditTrail:
+def trail_of(world: World, topic: AuditTopic | None = None, **settings: int) -> AuditTrail:
     options = {"file_size_bytes": 4_096, "files_max": 3, **settings}
-    return AuditTrail(world, DIRECTORY, broker="b", **options)  # type: ignore[arg-type]
+    topic = topic or AuditTopic(world, "")
+    return AuditTrail(world, DIRECTORY, topic, broker="b", **options)  # type: ignore[arg-type]
 
 
 def files_of(node: Node) -> dict[str, bytes]:
@@ -291,6 +295,207 @@ def test_after_a_crash_the_chain_goes_on() -> None:
         assert torn, "no crash tore a record, so that was not tested"
 
     run(scenario)
+
+
+class Topic:
+    """Stands for the owner of ``audit_topic``."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.fails = False
+        self.stored_of_failed = 0
+        """How many lines are stored by a request that fails."""
+        self.producers: list[str] = []
+
+    async def send(self, producer: str, epoch: int, lines: AuditLines) -> None:
+        self.producers.append(producer)
+        if self.fails:
+            self.lines += [line for _, line in lines[: self.stored_of_failed]]
+            raise ServiceNotReady("the topic is not there")
+        self.lines += [line for _, line in lines]
+
+    def checked(self) -> ChainCheck:
+        check = ChainCheck()
+        check.read_export("topic", "\n".join(self.lines).encode())
+        check.finish()
+        return check
+
+
+def lines_of(node: Node) -> list[str]:
+    return [line.decode() for content in files_of(node).values() for line in content.splitlines()]
+
+
+def test_lines_are_published_once_they_are_durable_and_after_a_stop_the_rest() -> None:
+    async def scenario(sim: Simulation, node: Node) -> None:
+        topic = Topic()
+
+        async def once(world: World) -> None:
+            published = AuditTopic(world, "t")
+            trail = trail_of(world, published, files_max=100)
+            await trail.start()
+            published.start("b", topic.send)
+            note(trail, 1)
+            node.disk.sync_failure_chance = 1.0
+            await world.clock.sleep(1.0)
+            before = list(topic.lines)
+            node.disk.heal()
+            await world.clock.sleep(10.0)
+            assert topic.lines == lines_of(node)
+            assert len(topic.lines) == len(before) + 2, "a line came before its sync"
+            published.stop()
+            for number in range(40):
+                note(trail, number, "x" * 100)
+                await world.clock.sleep(0.3)
+            await trail.stop()
+            assert published.published_count == 2
+
+        await node.run(once)
+        node.crash()
+        node.start()
+
+        async def again(world: World) -> None:
+            published = AuditTopic(world, "t")
+            trail = trail_of(world, published, files_max=100)
+            await trail.start()
+            published.start("b", topic.send)
+            await world.clock.sleep(1.0)
+            assert published.lost_count == 0
+
+        await node.run(again)
+        assert topic.lines == lines_of(node)
+        assert len(files_of(node)) > 3, "the rest was in one file"
+        assert len(set(topic.producers)) == 2
+        assert topic.checked().faults == []
+
+    run(scenario)
+
+
+def test_a_crash_and_failed_requests_repeat_lines_and_leave_none_out() -> None:
+    async def scenario(sim: Simulation, node: Node) -> None:
+        topic = Topic()
+        for start in range(4):
+
+            async def once(world: World, start: int = start) -> None:
+                published = AuditTopic(world, "t")
+                trail = trail_of(world, published, file_size_bytes=1 << 20)
+                await trail.start()
+                published.start("b", topic.send)
+                for number in range(20):
+                    topic.fails, topic.stored_of_failed = number % 5 == 0, number % 3
+                    note(trail, start * 100 + number, "x" * 300)
+                    await world.clock.sleep(0.7)
+                topic.fails = start % 2 == 0
+                note(trail, start * 100 + 50)
+                await world.clock.sleep(0.2001 + 0.001 * start)
+
+            await node.run(once)
+            node.crash()
+            node.start()
+        topic.fails = False
+
+        async def last(world: World) -> None:
+            published = AuditTopic(world, "t")
+            trail = trail_of(world, published, file_size_bytes=1 << 20)
+            await trail.start()
+            published.start("b", topic.send)
+            await world.clock.sleep(10.0)
+
+        await node.run(last)
+        check = topic.checked()
+        assert check.faults == []
+        assert any("second time" in note for note in check.notes)
+        assert set(topic.lines) <= set(lines_of(node))
+        assert len(set(topic.lines)) == check.records_count
+
+    run(scenario)
+
+
+def test_a_topic_that_takes_nothing_stops_nothing_and_what_is_lost_is_counted() -> None:
+    async def scenario(sim: Simulation, node: Node) -> None:
+        topic = Topic()
+        topic.fails = True
+
+        async def fill(world: World) -> None:
+            published = AuditTopic(world, "t")
+            trail = trail_of(world, published, file_size_bytes=64 << 20)
+            await trail.start()
+            published.start("b", topic.send)
+            for _ in range(4):
+                for number in range(3_000):
+                    note(trail, number, "x" * 350)
+                await world.clock.sleep(20.0)
+            assert trail.waiting_bytes == 0
+            assert trail.lost_count == 0
+            assert trail.records_count == 12_001
+            lost_count = published.lost_count
+            assert lost_count > 0
+            topic.fails = False
+            await world.clock.sleep(30.0)
+            assert published.published_count == 12_001 - lost_count
+            note(trail, 9_000)
+            await world.clock.sleep(1.0)
+            assert published.lost_count == lost_count
+            assert topic.lines[-1] == lines_of(node)[-1]
+
+        await node.run(fill)
+        assert checked(node).faults == []
+        (fault,) = topic.checked().faults
+        assert "are missing before record" in fault
+
+    run(scenario)
+
+
+def test_the_lines_of_two_brokers_reach_one_topic_and_each_chain_is_whole() -> None:
+    topic = "persistent://public/default/audit"
+
+    async def scenario(brokered: Brokered) -> None:
+        names = list(brokered.cluster.brokers)
+        consumer = await brokered.client().subscribe(
+            topic, "s", initial_position=pulsarish.InitialPosition.Earliest
+        )
+        taken: dict[str, list[bytes]] = {name: [] for name in names}
+
+        async def take_all() -> None:
+            for name in names:
+                wanted = [line.encode() for line in lines_of(brokered.node(name))]
+                while not set(wanted) <= set(taken[name]):
+                    message = await consumer.receive(30_000)
+                    taken[message.partition_key()].append(message.data())
+                    await consumer.acknowledge(message)
+
+        async def change(name: str, number: int) -> None:
+            assert isinstance(brokered.world.connections, SimConnections)
+            path = f"admin/v2/tenants/t{number}"
+            request = HttpRequest("PUT", f"/{path}", {}, {}, b"{}", tuple(path.split("/")))
+            found = await brokered.world.connections.http(f"{name}:8080", request)
+            assert found.status == 204
+
+        for number, name in enumerate(names * 2):
+            await change(name, number)
+        await brokered.world.clock.sleep(1.0)
+        await take_all()
+        # Both in turn, so also the owner: the other one takes the topic over.
+        for number, name in enumerate(names):
+            await brokered.cluster.stop_broker(name)
+            brokered.node(name).crash()
+            await brokered.cluster.start_broker(name)
+            await change(name, 10 + number)
+            await brokered.world.clock.sleep(10.0)
+        await take_all()
+        for name in names:
+            check = ChainCheck()
+            check.read_export(name, b"\n".join(taken[name]))
+            check.finish()
+            assert check.faults == []
+            assert check.last is not None
+            assert check.last.hash == checked(brokered.node(name)).last.hash  # type: ignore[union-attr]
+            assert check.records_count >= 6
+            # Publishing makes no records of its own, but for the creation of the topic.
+            assert len(lines_of(brokered.node(name))) <= 8
+
+    play_with_brokers(
+        scenario, brokers=2, audit_log_directory=DIRECTORY, audit_topic=topic, seeds=2
+    )
 
 
 class Locked:
@@ -569,6 +774,37 @@ def test_partitioned_topics_that_lookups_create_are_recorded() -> None:
         ),
         ("CreateTopic", f"topic {base}/a-partition-0", ""),
     ]
+
+
+def test_no_role_publishes_audit_lines_by_request_and_no_grant_gives_the_topic() -> None:
+    topic = "persistent://audit/trail/records"
+    path = "admin/v2/persistent/audit/trail/records/auditLines"
+    body = b'{"broker":"broker0","producer":"p","epoch":1,"lines":[[1,"forged"]]}'
+
+    async def scenario(locked: Locked) -> None:
+        root = "Bearer root"
+        assert await locked.ask("PUT", "admin/v2/tenants/audit", root, b"{}") == 204
+        assert await locked.ask("PUT", "admin/v2/namespaces/audit/trail", root) == 204
+        await locked.world.clock.sleep(10.0)
+        for role in ("root", "ann", "wrong"):
+            status = await locked.ask("POST", path, f"Bearer {role}", body)
+            assert status == (401 if role == "wrong" else 403)
+        grants = "admin/v2/namespaces/public/default/permissions/ann"
+        assert await locked.ask("POST", grants, root, b'["produce","consume"]') == 204
+        ann = await locked.binary("token", b"ann")
+        await ann.next(3)
+        assert (await ann.subscribe(1, topic)).command.type == 14
+        assert (await ann.open_producer(1, topic)).command.type == 14
+        client = await locked.binary("token", b"root")
+        await client.next(3)
+        assert (await client.subscribe(1, topic)).command.type == 13
+        first = await client.next(9)
+        assert b'"activity_name":"Start"' in first.payload
+        assert b"forged" not in first.payload
+
+    records = run_locked(scenario, audit_topic=topic)
+    created = [each for each in records if each.get("api", {}).get("operation") == "CreateTopic"]
+    assert [each["actor"]["user"]["name"] for each in created] == ["broker"]
 
 
 def test_callers_that_are_no_brokers_are_recorded_once_for_an_address_and_window() -> None:

@@ -11,6 +11,7 @@ from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.missing_features import MissingFeatures
 from pulsarish.broker.http.owner_calls import OwnerCalls
 from pulsarish.broker.http.route import Route
+from pulsarish.broker.http.routes.audit_routes import AuditRoutes
 from pulsarish.broker.http.routes.authorization_routes import AuthorizationRoutes
 from pulsarish.broker.http.routes.broker_routes import BrokerRoutes
 from pulsarish.broker.http.routes.broker_stats_routes import BrokerStatsRoutes
@@ -79,6 +80,9 @@ class Admin:
         sweep = SweepRoutes(namespaces, topics, owners)
         self.sweep = sweep.ask
         """Asks the owner of a bundle to maintain topics of it."""
+        audit = AuditRoutes(world, config, topics, owners, gate)
+        self.publish_audit_lines = audit.publish
+        """Has the owner of ``audit_topic`` store lines of this broker's audit trail."""
         persistent = [
             *TopicPolicyRoutes(namespaces).routes(),
             *MissingFeatures(config.cluster_name, namespaces).routes(),
@@ -106,6 +110,7 @@ class Admin:
                 SchemaRegistry(records, world.clock, config), namespaces, topics
             ).routes(),
             *sweep.routes(),
+            *audit.routes(),
             *NamespaceWorkRoutes(records, namespaces, topics, owners, listing).routes(),
             *persistent,
             *NonPersistentRoutes(namespaces, topics.not_kept, owners, statistics, listing).routes(

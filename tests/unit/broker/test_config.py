@@ -44,6 +44,12 @@ from pulsarish.model.errors import ConfigError
             {"authenticate_metrics_endpoint": True},
             ["authenticate_metrics_endpoint", "authentication_enabled"],
         ),
+        ({"audit_topic": "a/b/c"}, ["audit_topic", "audit_log_directory"]),
+        (
+            {"audit_log_directory": "d", "audit_topic": "non-persistent://a/b/c"},
+            ["audit_topic", "persistent"],
+        ),
+        ({"audit_log_directory": "d", "audit_topic": "a/b"}, ["audit_topic", "2 of 3 parts"]),
     ],
 )
 def test_each_refusal_names_the_options(options: dict[str, object], said: list[str]) -> None:

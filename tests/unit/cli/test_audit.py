@@ -56,3 +56,32 @@ def test_what_is_no_trail_is_no_success(tmp_path: Path) -> None:
     code, text = verify(tmp_path)
     assert (code, "has no record" in text) == (1, True)
     assert verify(tmp_path, "--anchor", "1:2")[0] == 2
+
+
+def test_lines_from_a_topic_are_checked_whatever_their_order(tmp_path: Path) -> None:
+    lines = trail()
+    exported = b"\n".join([*lines[4:], *lines[2:6], *reversed(lines[2:4])]) + b"\n"
+    file = tmp_path / "exported.jsonl"
+    file.write_bytes(exported)
+    for source in (str(file), "-"):
+        done = CliRunner().invoke(pulsarish, ["audit", "verify", source], input=exported)
+        assert done.exit_code == 0, done.output
+        where = str(file) if source != "-" else "the standard input"
+        assert done.output.splitlines()[:2] == [
+            f"note: {where}: 4 lines came a second time",
+            "note: records 1 to 2 are missing at the beginning: they are not in what was taken",
+        ]
+        assert f"8 records in {where}, 3 to 10" in done.output
+        assert f"anchor 10:{hash_of(lines[-1])}" in done.output
+    lines[5] = lines[5].replace(b"ann", b"bob")
+    for damaged, said in (
+        (lines, ":6: record 6 is not the one that was written"),
+        (lines[:4] + lines[6:], "records 5 to 6 are missing before record 7"),
+        ([*lines, b"junk"], ":11: this is no record"),
+    ):
+        data = b"\n".join(damaged)
+        done = CliRunner().invoke(pulsarish, ["audit", "verify", "-"], input=data)
+        assert done.exit_code == 1
+        assert said in done.output
+    done = CliRunner().invoke(pulsarish, ["audit", "verify", "-"], input=b"")
+    assert (done.exit_code, "has no record" in done.output) == (1, True)
