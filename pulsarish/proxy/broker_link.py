@@ -1,12 +1,13 @@
 """The proxy's own connections to brokers, on which it asks questions for its clients.
 
-A connection shows the credentials of the clients for which it asks, so a broker answers a client
-through the proxy as it would without one.
+A connection shows what the clients for which it asks have shown, the role for which they say that
+they speak included. So a broker answers a client through the proxy as it would without one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final, cast
 
 from google.protobuf.message import DecodeError
@@ -15,6 +16,7 @@ from pulsarish.model.errors import AuthenticationError, PulsarishError, ServiceN
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.seams import StreamBroken, Tasks, World
+from pulsarish.security.callers import NO_ORIGINAL, Original
 from pulsarish.security.credentials import NO_CREDENTIALS, Credentials
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import (
@@ -24,23 +26,32 @@ from pulsarish.wire.pulsar_frames import (
     command_frame,
 )
 
-__all__ = ["BrokerLink", "BrokerLinks"]
+__all__ = ["BrokerLink", "BrokerLinks", "Shown"]
 
 _PROTOCOL_VERSION = 20
 _IDLE_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a client shows in its CONNECT."""
+
+    credentials: Credentials = NO_CREDENTIALS
+    original: Original = NO_ORIGINAL
+    """Of the client for which it says that it speaks, as a proxy does."""
 
 
 class BrokerLink(ContainedProtocol):
     """A connection that carries questions of many clients, under request ids of its own.
 
     Args:
-        credentials: those of its clients.
+        shown: what its clients show.
     """
 
-    def __init__(self, tasks: Tasks, config: ProxyConfig, credentials: Credentials) -> None:
+    def __init__(self, tasks: Tasks, config: ProxyConfig, shown: Shown) -> None:
         super().__init__(tasks)
         self.lost = False
-        self._credentials = credentials
+        self._shown = shown
         self._refused: AuthenticationError | None = None
         self._writable = asyncio.Event()
         self._turns = asyncio.Lock()  # of questions, while the broker does not receive them
@@ -53,9 +64,14 @@ class BrokerLink(ContainedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._writable.set()
         connect = pb.Connect(client_version="Pulsarish-proxy", protocol_version=_PROTOCOL_VERSION)
-        if self._credentials != NO_CREDENTIALS:
-            connect.auth_method_name = self._credentials.method
-            connect.auth_data = self._credentials.data.reveal()
+        credentials, original = self._shown.credentials, self._shown.original
+        if credentials != NO_CREDENTIALS:
+            connect.auth_method_name = credentials.method
+            connect.auth_data = credentials.data.reveal()
+        if original != NO_ORIGINAL:
+            connect.original_principal = original.role
+            connect.original_auth_method = original.credentials.method
+            connect.original_auth_data = original.credentials.data.reveal()
         self._say(pb.Command(type=2, connect=connect))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -141,7 +157,7 @@ class BrokerLink(ContainedProtocol):
 
 
 class BrokerLinks:
-    """One link for each broker and credentials, made when it is needed.
+    """One link for each broker and what clients show, made when it is needed.
 
     Of links without a question at most ``_IDLE_MAX`` stay open.
     """
@@ -149,30 +165,30 @@ class BrokerLinks:
     def __init__(self, world: World, config: ProxyConfig) -> None:
         self._world = world
         self._config = config
-        self._links: dict[tuple[str, Credentials], BrokerLink] = {}  # in order of last use
+        self._links: dict[tuple[str, Shown], BrokerLink] = {}  # in order of last use
 
-    async def ask(self, address: str, question: pb.Command, credentials: Credentials) -> pb.Command:
+    async def ask(self, address: str, question: pb.Command, shown: Shown) -> pb.Command:
         """Return the answer of the broker at an address.
 
         Raises ``ServiceNotReady`` when there is no answer in time, ``AuthenticationError``.
         """
         try:
             async with self._world.clock.timeout(self._config.broker_answer_timeout_seconds):
-                return await (await self._link(address, credentials)).ask(question)
+                return await (await self._link(address, shown)).ask(question)
         except (StreamBroken, TimeoutError) as error:
             raise ServiceNotReady(
                 f"broker {address} does not answer: {error or 'no answer in time'}; try again"
             ) from None
 
-    async def _link(self, address: str, credentials: Credentials) -> BrokerLink:
-        key = address, credentials
+    async def _link(self, address: str, shown: Shown) -> BrokerLink:
+        key = address, shown
         link = self._links.pop(key, None)
         if link is not None and not link.lost:
             self._links[key] = link
         else:
             async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
                 protocol = await self._world.connections.open_bytes(
-                    address, lambda: BrokerLink(self._world.tasks, self._config, credentials)
+                    address, lambda: BrokerLink(self._world.tasks, self._config, shown)
                 )
             assert isinstance(protocol, BrokerLink)
             before = self._links.get(key)

@@ -22,12 +22,13 @@ from pulsarish.model.errors import (
     PulsarishError,
     ServiceNotReady,
 )
-from pulsarish.proxy.broker_link import BrokerLinks
+from pulsarish.proxy.broker_link import BrokerLinks, Shown
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.proxy.relayed import Counts, RelayedConnection
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
+from pulsarish.security.callers import Original
 from pulsarish.security.credentials import NO_CREDENTIALS, Credentials, shown_in_connect
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import FrameReader, command_body, command_frame, parse_command
@@ -78,7 +79,7 @@ class ClientConnection(RelayedConnection):
         self._links = links
         self._reader = FrameReader(_FIRST_FRAME_BYTES_MAX)
         self._connected = False
-        self._credentials = NO_CREDENTIALS
+        self._shown = Shown()
         self._passed_on = False
         self._commands: deque[bytes] = deque()  # received and not begun
         self._commands_bytes = 0
@@ -139,9 +140,11 @@ class ClientConnection(RelayedConnection):
                 self._config.max_message_size_bytes, _QUESTION_BYTES_MAX
             )
             connect = command.connect
-            self._credentials = shown_in_connect(connect.auth_method_name, connect.auth_data)
+            credentials = shown_in_connect(connect.auth_method_name, connect.auth_data)
+            original = shown_in_connect(connect.original_auth_method, connect.original_auth_data)
+            self._shown = Shown(credentials, Original(connect.original_principal, original))
             if self._config.broker_client_certificate_file_path and _has_only_certificate(
-                self._credentials
+                credentials
             ):
                 self._passed_on = True  # nothing more of it is looked at
                 self._say(_refusal(2, 0, AuthenticationError(_NEEDS_CREDENTIALS)))
@@ -195,7 +198,7 @@ class ClientConnection(RelayedConnection):
                 self._look_up(question)
                 if kind == 23
                 else self._links.ask(
-                    self._brokers.binary(self._brokers.any()), question, self._credentials
+                    self._brokers.binary(self._brokers.any()), question, self._shown
                 )
             )
         except PulsarishError as error:
@@ -218,9 +221,7 @@ class ClientConnection(RelayedConnection):
             lookup = pb.LookupTopic(topic=topic, request_id=request_id, authoritative=authoritative)
             if self._config.broker_listener_name:
                 lookup.advertised_listener_name = self._config.broker_listener_name
-            answer = await self._links.ask(
-                address, pb.Command(type=23, lookup=lookup), self._credentials
-            )
+            answer = await self._links.ask(address, pb.Command(type=23, lookup=lookup), self._shown)
             found = answer.lookup_response
             if found.response == pb.LookupTopicResponse.FAILED:
                 return answer

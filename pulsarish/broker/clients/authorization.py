@@ -130,7 +130,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "broker.lookup": Permission.LOOKUP,
     "broker.topics": Permission.READ_NAMESPACE,
     "broker.schema": Permission.LOOKUP,
-    "broker.ping": Permission.PEER,
+    "broker.ping": Permission.ANY_ROLE,  # and for brokers, which show a key instead
     "broker.admin": Permission.PEER,
     # Commands of a session, through any protocol.
     "OpenProducer": Permission.PRODUCE,
