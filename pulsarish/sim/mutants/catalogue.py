@@ -10,6 +10,7 @@ from typing import Final
 from pulsarish.sim.mutants.cluster import CLUSTER_MUTANTS
 from pulsarish.sim.mutants.containment import CONTAINMENT_MUTANTS
 from pulsarish.sim.mutants.disk import DISK_MUTANTS
+from pulsarish.sim.mutants.faces import FACE_MUTANTS
 from pulsarish.sim.mutants.garbage import GARBAGE_MUTANTS
 from pulsarish.sim.mutants.hostile import HOSTILE_MUTANTS
 from pulsarish.sim.mutants.journal import JOURNAL_MUTANTS
@@ -38,6 +39,7 @@ _ALL: Final = (
     *METADATA_MUTANTS,
     *HOSTILE_MUTANTS,
     *RIGHTS_MUTANTS,
+    *FACE_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}

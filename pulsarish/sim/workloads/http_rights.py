@@ -8,7 +8,7 @@ these has a row here, and denied requests must leave the metadata as they were.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -46,18 +46,26 @@ def _value_of(parameter: Parameter) -> str:
     return {int: str(max(parameter.minimum or 1, 1)), bool: "true", str: "x"}[parameter.kind]
 
 
-def run_http_rights() -> Matrix:
-    """Ask each route for each caller. Its handler is replaced by one that answers."""
+def run_http_rights(names: Collection[str] = ()) -> Matrix:
+    """Ask each route for each caller. Its handler is replaced by one that answers.
+
+    Args:
+        names: only these callers; none: all.
+    """
     matrix = Matrix()
 
     async def ask(site: RightsSite) -> None:
-        await site.sim.nodes["broker0"].run(lambda world: _try_routes(site, world, matrix))
+        cases = site.cases.cases()
+        chosen = {name: cases[name] for name in names or cases}
+        await site.sim.nodes["broker0"].run(lambda world: _try_routes(site, world, chosen, matrix))
 
     in_site(ask)
     return matrix
 
 
-async def _try_routes(site: RightsSite, world: World, matrix: Matrix) -> None:
+async def _try_routes(
+    site: RightsSite, world: World, cases: Mapping[str, Case], matrix: Matrix
+) -> None:
     real, reached = site.broker.http, list[Route]()
 
     def spied(route: Route) -> Route:
@@ -71,7 +79,7 @@ async def _try_routes(site: RightsSite, world: World, matrix: Matrix) -> None:
     routes = [spied(route) for route in real.routes]
     face = HttpFace(world, config, real._gate, routes, real._share, real._callers)
     number = 0
-    for name, case in site.cases.cases().items():
+    for name, case in cases.items():
         for route in routes:
             given = {each.name: _value_of(each) for each in route.parameters}
             texts = {key: _TEXTS.get(key) or given.get(key, "x") for key in route.path_names}

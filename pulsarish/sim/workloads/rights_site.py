@@ -126,6 +126,7 @@ def verdict(answer: pb.Command | None) -> str:
 class RightsSite:
     """The cluster. ``cases`` are made by the broker's clock."""
 
+    bookie: Bookie
     broker: Broker
     cases: Cases
 
@@ -145,16 +146,15 @@ class RightsSite:
         sim, lock = self.sim, self._lock
 
         async def run_bookie(world: World) -> None:
-            await Bookie(
-                world,
-                BookieConfig(
-                    bookie_id="bookie0",
-                    listen_address="bookie0:3181",
-                    http_address="",
-                    data_directory="/data",
-                    **lock.bookie_options(),
-                ),
-            ).start()
+            config = BookieConfig(
+                bookie_id="bookie0",
+                listen_address="bookie0:3181",
+                http_address="",
+                data_directory="/data",
+                **lock.bookie_options(),
+            )
+            self.bookie = Bookie(world, config)
+            await self.bookie.start()
 
         async def run_broker(world: World) -> None:
             config = BrokerConfig(
