@@ -4,6 +4,7 @@ over each transport, with its result; and what becomes of a consumer whose token
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from pulsarish.local_cluster.locked import profiles_of
 from pulsarish.local_cluster.security_files import ADMINISTRATOR
 from pulsarish.model.errors import NotFound
 from pulsarish.runtime.profiles import Profiles
-from tests.clients.building import built_go_program, built_java_program
+from tests.clients.building import built_go_program, built_java_program, built_tool
 from tests.clients.credential_shapes import (
     OK,
     Shape,
@@ -30,7 +31,8 @@ from tests.clients.credential_shapes import (
     topic_of,
     tried,
 )
-from tests.clients.locked_site import NAMESPACE, LockedSite, locked_site
+from tests.clients.locked_site import NAMESPACE, PASSWORD, ROLE, LockedSite, locked_site
+from tests.support.certificates import Certificates
 from tests.support.until import until
 
 pytestmark = pytest.mark.timeout(600)  # the first one downloads and compiles
@@ -66,6 +68,84 @@ def test_each_shape_of_credentials(
     accepted = {topic_of(shape, language) for shape in all_shapes if getattr(shape, language) == OK}
     there = {topic for topic in site.admin.topics.list(NAMESPACE) if f"/{language}-" in topic}
     assert there == accepted, "a refused client leaves no topic"
+
+
+TOKEN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+BASIC = "org.apache.pulsar.client.impl.auth.AuthenticationBasic"
+CERTIFICATE = "org.apache.pulsar.client.impl.auth.AuthenticationTls"
+FORBIDDEN = "lacks permission"
+
+
+def test_pulsar_admin_shows_credentials_and_is_held_to_its_rights(
+    site: LockedSite, tmp_path: Path
+) -> None:
+    """One process, in which each command has settings of its own."""
+    certificate, key = site.certificates.issue(ROLE, is_server=False)
+    foreign = Certificates(tmp_path, "another authority")
+    admin = ("authPlugin=" + TOKEN, f"authParams=file://{site.administrators_token}")
+    app = ("authPlugin=" + TOKEN, f"authParams=token:{site.token()}")
+    topics, grants = ("topics", "list", NAMESPACE), ("namespaces", "permissions", NAMESPACE)
+    grant = ("namespaces", "grant-permission", NAMESPACE, "--actions", "consume", "--role", "ann")
+    revoke = ("namespaces", "revoke-permission", NAMESPACE, "--role", "ann")
+
+    def shown(plugin: str, params: str) -> tuple[str, str]:
+        return f"authPlugin={plugin}", f"authParams={params}"
+
+    rows: list[tuple[tuple[str, ...], tuple[str, ...], bool, str]] = [
+        # how the administrator is known
+        (admin, ("tenants", "list"), True, "public"),
+        (shown(TOKEN, f"token:{site.token(ADMINISTRATOR)}"), grants, True, ROLE),
+        (shown("token", f"token:{site.token()}"), topics, False, "UnsupportedAuthentication"),
+        # what it changes
+        (admin, grant, True, ""),
+        (admin, grants, True, "ann"),
+        (admin, revoke, True, ""),
+        # how another role is known, and what it may not do
+        (app, topics, True, ""),
+        (shown(BASIC, json.dumps({"userId": ROLE, "password": PASSWORD})), topics, True, ""),
+        (
+            shown(CERTIFICATE, f"tlsCertFile:{certificate},tlsKeyFile:{key}"),
+            topics,
+            True,
+            "",
+        ),
+        (app, grant, False, FORBIDDEN),
+        (app, revoke, False, FORBIDDEN),
+        (app, ("tenants", "create", "mine"), False, FORBIDDEN),
+        (shown(TOKEN, f"token:{site.token('ann')}"), topics, False, FORBIDDEN),
+        # what opens nothing
+        ((), topics, False, "no credentials were sent"),
+        (shown(TOKEN, "token:junk"), topics, False, "no JSON Web Token"),
+        (shown(TOKEN, f"token:{site.token(seconds=-60)}"), topics, False, "has expired"),
+        (
+            shown(BASIC, json.dumps({"userId": ROLE, "password": "wrong"})),
+            topics,
+            False,
+            "user or password is wrong",
+        ),
+        # transports
+        ((*admin, f"webServiceUrl={site.urls['http']}"), topics, True, ""),
+        ((*admin, f"tlsTrustCertsFilePath={foreign.trust}"), topics, False, "PKIX"),
+    ]
+    trust = f"tlsTrustCertsFilePath={site.trust}"
+    asked = "".join("\t".join((trust, *settings, *words)) + "\n" for settings, words, *_ in rows)
+    done = subprocess.run(
+        [*built_tool("AdminBattery"), site.urls["https"], site.urls["tls"]],
+        input=asked,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    answers = [line[1:].split("\t", 1) for line in done.stdout.split("\n") if line.startswith("=")]
+    assert len(answers) == len(rows), done.stdout[-2_000:]
+    different = [
+        f"{settings[:1]} {words}: {code} {text[:300]}"
+        for (settings, words, is_done, said), (code, text) in zip(rows, answers, strict=True)
+        if (code == "0") is not is_done or said not in text
+    ]
+    assert not different, "\n".join(different)
+    assert "ann" not in site.admin.namespaces.permissions(NAMESPACE)
 
 
 def consumers(site: LockedSite, topic: str) -> list[dict[str, Any]]:
