@@ -17,6 +17,7 @@ from pulsarish.broker.http.routes.authorization_routes import AuthorizationRoute
 from pulsarish.broker.http.routes.grant_routes import GrantRoutes
 from pulsarish.broker.sessions.grpc_calls import GrpcCalls
 from pulsarish.broker.sessions.session import Session
+from pulsarish.metadata.daemon import daemon as metadata_daemon
 from pulsarish.metadata.daemon import jobs
 from pulsarish.metadata.daemon.connection import Connection as MetadataConnection
 from pulsarish.metadata.daemon.jobs import RequestJob
@@ -339,6 +340,12 @@ FACE_MUTANTS: Final = (
         "a client of the metadata loses its connection with a wrong login",
         run_metadata_rights,
         replacing(RequestJob, "_refuse", _stays),
+    ),
+    _mutant(
+        "words_for_every_address",
+        "where logins are asked for, words that tell something are for the daemon's own machine",
+        run_metadata_rights,
+        replacing(metadata_daemon, "is_loopback", _always),
     ),
     _mutant(
         "login_of_the_session",

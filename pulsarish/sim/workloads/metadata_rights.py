@@ -228,6 +228,7 @@ async def _serve(address: str, logins: str, world: World, *, is_optional: bool) 
         data_directory="/data",
         auth_file=logins,
         auth_optional=is_optional,
+        authentication_failures_max=0,  # this client shows many wrong ones
     )
     daemon = MetadataDaemon(
         config,
@@ -252,7 +253,7 @@ class _Run:
 
     async def run(self) -> None:
         self._matrix.expect("operations", found=sorted(_BODIES), wanted=sorted(OpCode))
-        words = set(self._daemons[_LOCKED].words)
+        words = set(self._daemons[_LOCKED]._words)
         self._matrix.expect("words", found=sorted(words), wanted=sorted(_WORDS))
         for address in self._daemons:
             await self._make_node(address)
@@ -377,6 +378,9 @@ class _Run:
         client.send(word)
         said = await client.until_ended(self._world)
         self._matrix.expect(f"{word!r} answers", found=bool(said), wanted=word in _WORDS)
+        if word in _WORDS:
+            is_open = b"whitelist" not in said
+            self._matrix.expect(f"{word!r} is open", found=is_open, wanted=word == b"ruok")
         is_told = b"secret" in said or b"session" in said.replace(b"zk_global_sessions", b"")
         self._matrix.expect(f"{word!r} tells of nodes", found=is_told, wanted=False)
         member, _ = await self._member()
