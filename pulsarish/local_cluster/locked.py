@@ -47,7 +47,7 @@ def lock_cluster(cluster: Cluster, nodes: Iterable[NodePlan]) -> None:
             node.trust_file = str(files.trust)
             # After those of the plan: of two values the last one counts.
             node.settings += [
-                *files.broker_settings(),
+                *files.broker_settings(cluster.directory / node.name),
                 f"listen_address_tls={HOST}:{node.ports['grpc']}",
                 f"http_address_tls={HOST}:{node.ports['http']}",
                 f"pulsar_address_tls={HOST}:{node.ports['pulsar']}",

@@ -86,14 +86,16 @@ class SecurityFiles:
             f"tls_cluster_name={_CLUSTER}",
         ]
 
-    def broker_settings(self) -> list[str]:
-        """Return the options of a broker that asks for tokens, with no plain port.
+    def broker_settings(self, home: Path) -> list[str]:
+        """Return the options of a broker that asks for tokens and keeps an audit trail below
+        ``home``, with no plain port.
 
         Its ports with TLS are not among them.
         """
         return [
             *self._member_settings(),
             *self.credential_settings("broker"),
+            f"audit_log_directory={home / 'audit'}",
             "listen_address=",
             "http_address=",
             "pulsar_address=",

@@ -111,7 +111,7 @@ def standalone_configs(
     }
     if security is not None:
         of_broker |= {f"{name}_tls": address for name, address in _PORTS.items()}
-        broker_overrides = [*security.broker_settings(), *broker_overrides]
+        broker_overrides = [*security.broker_settings(Path(directory)), *broker_overrides]
         bookie_overrides = [*security.bookie_settings(), *bookie_overrides]
     bookie = load(
         BookieConfig,
