@@ -95,7 +95,8 @@ def _fuzz(
         click.echo(
             f"{target}: {fuzzer.count} inputs, nothing found; memory in MiB before, at most and "
             f"after a restart: {fuzzer.growth()}; loops that waited for a CPU for more than "
-            f"{LAG_SECONDS_MAX} s: {fuzzer.starved_count}"
+            f"{LAG_SECONDS_MAX} s: {fuzzer.starved_count}; longest send of the normal client: "
+            f"{fuzzer.longest_send_seconds:.1f} s"
         )
 
 

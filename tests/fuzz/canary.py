@@ -5,6 +5,7 @@ acknowledged to it must stay readable.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -36,6 +37,8 @@ class Canary:
 
     def __init__(self, url: str, topic: str, **arguments: Any) -> None:
         self.sent: list[bytes] = []
+        self.longest_seconds = 0.0
+        """The longest time until a message was acknowledged."""
         self._topic = topic
         self._client = pulsarish.Client(url, **arguments)
         # The subscription keeps all messages: without one a closed ledger is trimmed.
@@ -95,7 +98,9 @@ class Canary:
 
     def _publish(self) -> None:
         content = b"canary %d" % len(self.sent)
+        began = time.monotonic()
         self._producer.send(content)
+        self.longest_seconds = max(self.longest_seconds, time.monotonic() - began)
         self.sent.append(content)
 
     def _read(self, *, all_messages: bool) -> None:

@@ -373,6 +373,11 @@ class Fuzzer:
         self._log_ends[node.name] += len(new)
         return new.decode(errors="replace")
 
+    @property
+    def longest_send_seconds(self) -> float:
+        """How long the normal client waited for an acknowledgement at most."""
+        return self._canary.longest_seconds
+
     def growth(self) -> str:
         """Return the memory of the nodes before, at most and now, in MiB."""
         return ", ".join(
