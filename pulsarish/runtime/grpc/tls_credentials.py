@@ -20,17 +20,24 @@ __all__ = ["channel_credentials", "server_credentials"]
 def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
     """Return what a server shows and requires. Each handshake uses the files as they are then."""
     requires_certificate = tls.config.client_certificate == "required"
+    used = tls.material
 
     def configuration() -> grpc.ServerCertificateConfiguration:
-        # In a thread of the core.
-        tls.follow()
-        material = tls.material
         return grpc.ssl_server_certificate_configuration(
-            [(material.key.reveal(), material.chain)],
-            material.trust if requires_certificate else None,
+            [(used.key.reveal(), used.chain)], used.trust if requires_certificate else None
         )
 
-    return grpc.dynamic_ssl_server_credentials(configuration(), configuration, requires_certificate)
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        # In a thread of the core, for each handshake. Each answer but ``None`` makes the core free
+        # what handshakes in other threads begin with at that moment, and it may crash for it.
+        nonlocal used
+        tls.follow()
+        if tls.material is used:
+            return None
+        used = tls.material
+        return configuration()
+
+    return grpc.dynamic_ssl_server_credentials(configuration(), changed, requires_certificate)
 
 
 def channel_credentials(tls: ClientTls) -> grpc.ChannelCredentials:

@@ -6,11 +6,14 @@ import logging
 import ssl
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import pytest
 
 from pulsarish.model.errors import ConfigError
+from pulsarish.runtime.grpc.tls_credentials import server_credentials
 from pulsarish.runtime.network.tls_contexts import ClientTls, ServerTls
 from pulsarish.security.tls import TlsClientConfig, parse_certificate
 from tests.support.certificates import Certificates
@@ -59,6 +62,24 @@ def test_new_files_are_used_for_the_next_handshake(made: Certificates, host: str
     for name, to in (("next server", "server"), ("next client", "client")):
         made.write(to, made.authority.issue(name, now_ms=_now_ms(), days=9, hosts=[host]))
     assert shown(server, client, host) == ("next server", "next client")
+
+
+def test_the_core_of_grpc_gets_files_again_only_when_they_changed(
+    made: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It frees what it has when it gets any, also while handshakes use it."""
+    asked: list[Callable[[], object]] = []
+
+    def keep(_first: object, changed: Callable[[], object], _requires: bool) -> None:
+        asked.append(changed)
+
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", keep)
+    server_credentials(ServerTls(made.server_config(), monotonic=_Time().monotonic))
+    [changed] = asked
+    assert [changed() for _ in range(3)] == [None] * 3
+    made.write("server", made.authority.issue("next", now_ms=_now_ms(), days=9, hosts=["h"]))
+    assert changed() is not None
+    assert changed() is None
 
 
 def test_a_new_authority_replaces_the_old_one(made: Certificates, tmp_path: Path) -> None:
