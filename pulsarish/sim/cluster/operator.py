@@ -106,7 +106,8 @@ async def administer(
 ) -> HttpResponse:
     """Send the request to the broker that it concerns: redirects are followed.
 
-    An answer with status 500 is a defect.
+    A refusal for want of rights, unless the token expired on its way, and an answer with status
+    500 are defects.
     """
     response = await ask(world, broker, method, target, body)
     for _ in range(_MOVES_MAX):
@@ -116,7 +117,8 @@ async def administer(
         broker, target = moved.netloc.split(":")[0], f"{moved.path}?{moved.query}"
         response = await ask(world, broker, method, target, body)
     stage.trace(f"{method} {target} at {broker}: {response.status}")
-    if response.status in (401, 403) and not stage.tokens_may_be_late:
+    is_late = response.status == 401 and b"expired" in response.body and stage.tokens_may_be_late
+    if response.status in (401, 403) and not is_late:
         stage.oracle.report("refused-with-rights", f"{method} {target}: {response.body.decode()}")
     if response.status == 500:
         stage.oracle.report(
@@ -206,7 +208,7 @@ class Operator:
             self.stage.trace(f"policy {name} not set: {error!r}")
             return
         self.stage.counts.policies += status < 300
-        if 400 <= status < 500 and status != 409:
+        if 400 <= status < 500 and status not in (401, 403, 409):
             self.stage.oracle.report(
                 "defect", f"policy {name} = {value!r} was refused with {status}"
             )

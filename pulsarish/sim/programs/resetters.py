@@ -73,7 +73,7 @@ class Mover:
             stage.trace(f"{what} without an answer: {error!r}")
             return
         if response.status >= 300:
-            if 400 <= response.status < 500 and response.status != 429:
+            if 400 <= response.status < 500 and response.status not in (401, 403, 429):
                 stage.oracle.report(
                     "defect",
                     f"{target} {body} was refused with {response.status}: {response.body.decode()}",
