@@ -50,6 +50,7 @@ class AuditTopic:
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
         self._stopping = False
+        self._epoch = 0
         self._logged_at: float | None = None
         self.published_sequence = 0
         """The number of the newest record in the topic, as far as is known; 0: it is not."""
@@ -88,16 +89,17 @@ class AuditTopic:
         self._wake.set()
 
     async def _publish(self, producer: str, send: SendAuditLines) -> None:
-        epoch = 0
         while not self._stopping:
             if not self._waiting:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
             batch = self._batch()
-            epoch += 1
+            self._epoch += 1
             try:
-                await send(producer, epoch, [(number, line.decode()) for number, line in batch])
+                await send(
+                    producer, self._epoch, [(number, line.decode()) for number, line in batch]
+                )
             except PulsarishError as error:
                 if not self._stopping:
                     self._report(error)

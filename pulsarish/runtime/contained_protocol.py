@@ -41,7 +41,8 @@ class _Containment:
         self._containing_tasks = tasks
         self._contained_transport: asyncio.Transport | None = None
         """``None`` after the end: a connection is often part of a cycle, cycles are collected
-        rarely, and a transport with TLS has buffers of 256 KiB."""
+        rarely, and a transport with TLS has buffers of 256 KiB.
+        """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -9,6 +9,7 @@ from pulsarish.model.errors import AuthorizationError, PulsarishError
 from pulsarish.runtime.seams import HttpRequest, StreamBroken, World
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.metadata_service import METADATA
+from pulsarish.sim.world.nodes import Node
 from pulsarish.sim.world.world import Simulation
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 from tests.support.identities import NamedRoles, shown
@@ -49,6 +50,29 @@ class Scene:
         request = HttpRequest(method, GRANT, {}, headers, body, tuple(GRANT.strip("/").split("/")))
         answer = await world.connections.http(f"{broker}:8080", request)
         assert answer.status in (200, 204), answer
+
+    async def cut_the_owner_off(self) -> tuple[Node, Node, str]:
+        """Let ann publish and consume, then take the metadata away from the owner of the topic.
+
+        Return the nodes of ann and root, and the other broker.
+        """
+        await self.cluster.start()
+        ann, root = self.sim.node("ann"), self.sim.node("root")
+        grant = b'["produce", "consume"]'
+        await root.run(lambda world: self.change(world, "broker0", "POST", grant))
+
+        async def begin(world: World) -> None:
+            as_role(world, "ann")
+            self.owner = await find(world, list(BROKERS), TOPIC)
+            for name, work in (("publish", self.publish), ("consume", self.consume)):
+                _ = world.tasks.spawn(work(world), name=name)
+            await world.clock.sleep(1.0)
+
+        await ann.run(begin)
+        owner = self.owner.partition(":")[0]
+        (other,) = set(BROKERS) - {owner}
+        self.sim.network.partition([owner], [METADATA])
+        return ann, root, other
 
     async def publish(self, world: World) -> None:
         """Publish as ann, until the broker ends it."""
@@ -102,22 +126,7 @@ def test_a_broker_without_metadata_serves_a_revoked_role_until_its_session_ends(
     sim = scene.sim
 
     async def main() -> None:
-        await scene.cluster.start()
-        ann, root = sim.node("ann"), sim.node("root")
-        grant = b'["produce", "consume"]'
-        await root.run(lambda world: scene.change(world, "broker0", "POST", grant))
-
-        async def begin(world: World) -> None:
-            as_role(world, "ann")
-            scene.owner = await find(world, list(BROKERS), TOPIC)
-            for name, work in (("publish", scene.publish), ("consume", scene.consume)):
-                _ = world.tasks.spawn(work(world), name=name)
-            await world.clock.sleep(1.0)
-
-        await ann.run(begin)
-        owner = scene.owner.partition(":")[0]
-        (other,) = set(BROKERS) - {owner}
-        sim.network.partition([owner], [METADATA])
+        ann, root, other = await scene.cut_the_owner_off()
         cut_at = scene.now()
         await root.run(lambda world: scene.change(world, other, "DELETE"))
 
@@ -157,22 +166,7 @@ def test_a_broker_that_is_connected_again_ends_a_revoked_role_within_a_second() 
     sim = scene.sim
 
     async def main() -> None:
-        await scene.cluster.start()
-        ann, root = sim.node("ann"), sim.node("root")
-        grant = b'["produce", "consume"]'
-        await root.run(lambda world: scene.change(world, "broker0", "POST", grant))
-
-        async def work(world: World) -> None:
-            as_role(world, "ann")
-            scene.owner = await find(world, list(BROKERS), TOPIC)
-            for name, each in (("publish", scene.publish), ("consume", scene.consume)):
-                _ = world.tasks.spawn(each(world), name=name)
-            await world.clock.sleep(1.0)
-
-        await ann.run(work)
-        owner = scene.owner.partition(":")[0]
-        (other,) = set(BROKERS) - {owner}
-        sim.network.partition([owner], [METADATA])
+        ann, root, other = await scene.cut_the_owner_off()
         await root.run(lambda world: scene.change(world, other, "DELETE"))
         await ann.run(lambda world: world.clock.sleep(SESSION_SECONDS / 3))
         assert not scene.ended

@@ -193,10 +193,11 @@ class GrpcCalls:
             return dict.fromkeys([name.full for name in names], error)
         for name, count in zip(names, counts, strict=True):
             try:
+                if count:
+                    found[name.full] = count
+                    continue
                 on_created = self._gate.on_created("CreatePartitionedTopic", identity, name)
-                found[name.full] = (
-                    count or await self._namespaces.auto_partitions(name, on_created) or 0
-                )
+                found[name.full] = await self._namespaces.auto_partitions(name, on_created) or 0
             except PulsarishError as error:
                 found[name.full] = error
         return found

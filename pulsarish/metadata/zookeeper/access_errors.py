@@ -36,7 +36,10 @@ def what_to_change(refusal: Refusal, access: MetadataAccess) -> str:
         case Refusal.CERTIFICATE:
             return f"{certificate} has to name a certificate that the server accepts"
         case Refusal.NO_TLS:
-            return "metadata_url has to name the server's port for TLS, or zk:// instead of zk+ssl:"
+            return (
+                "metadata_url has to name the server's port for TLS, or begin with zk:// instead "
+                "of zk+ssl://"
+            )
         case Refusal.TLS:
             return f"check {trust} and {certificate}"
 

@@ -54,7 +54,7 @@ class ConnectFailure:
 
 
 class FailureReader:
-    """Finds out why attempts of one client fail. It blocks for about a second at most.
+    """Finds out why attempts of one client fail. It blocks for about two seconds at most.
 
     Args:
         tls: returns the context of a new connection; ``None``: connections have no TLS.

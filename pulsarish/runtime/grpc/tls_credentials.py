@@ -23,9 +23,8 @@ def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
     used = tls.material
 
     def configuration() -> grpc.ServerCertificateConfiguration:
-        return grpc.ssl_server_certificate_configuration(
-            [(used.key.reveal(), used.chain)], used.trust if requires_certificate else None
-        )
+        trust = used.trust if requires_certificate else None
+        return grpc.ssl_server_certificate_configuration([(used.key.reveal(), used.chain)], trust)
 
     def changed() -> grpc.ServerCertificateConfiguration | None:
         # In a thread of the core, for each handshake. Each answer but ``None`` makes the core free

@@ -185,14 +185,12 @@ def _send_frame() -> bytes:
 
 def run_binary_rights() -> Matrix:
     """Send every command for every caller."""
-    matrix = Matrix()
 
-    async def ask(site: RightsSite) -> None:
+    async def ask(site: RightsSite, matrix: Matrix) -> None:
         client = site.sim.node("10.0.0.1")
         await client.run(lambda world: _Run(site, world, matrix).run())
 
-    in_site(ask)
-    return matrix
+    return in_site(ask)
 
 
 class _Run:

@@ -70,9 +70,8 @@ _REFUSALS: Final = (AuthenticationError, AuthorizationError)
 
 def run_bookie_rights() -> Matrix:
     """Make each call and open each stream, for every role and stranger."""
-    matrix = Matrix()
 
-    async def ask(site: RightsSite) -> None:
+    async def ask(site: RightsSite, matrix: Matrix) -> None:
         reached: list[str] = []
         node = site.sim.nodes["bookie0"]
         node.expected_errors = _REFUSALS  # of calls whose answer carries no error
@@ -80,8 +79,7 @@ def run_bookie_rights() -> Matrix:
         client = site.sim.node("10.0.0.1")
         await client.run(lambda world: _Run(site, world, matrix, reached).run())
 
-    in_site(ask)
-    return matrix
+    return in_site(ask)
 
 
 async def _serve_watched(site: RightsSite, world: World, reached: list[str]) -> None:

@@ -52,15 +52,13 @@ def run_http_rights(names: Collection[str] = ()) -> Matrix:
     Args:
         names: only these callers; none: all.
     """
-    matrix = Matrix()
 
-    async def ask(site: RightsSite) -> None:
+    async def ask(site: RightsSite, matrix: Matrix) -> None:
         cases = site.cases.cases()
         chosen = {name: cases[name] for name in names or cases}
         await site.sim.nodes["broker0"].run(lambda world: _try_routes(site, world, chosen, matrix))
 
-    in_site(ask)
-    return matrix
+    return in_site(ask)
 
 
 async def _try_routes(
@@ -165,13 +163,11 @@ _INSIDE: Final[Mapping[str, _Inside]] = {
 
 def run_checks_of_handlers() -> Matrix:
     """Ask the routes that are for every role, and whose handlers look at what a caller may do."""
-    matrix = Matrix()
 
-    async def ask(site: RightsSite) -> None:
+    async def ask(site: RightsSite, matrix: Matrix) -> None:
         await site.sim.nodes["broker0"].run(lambda _: _try_handlers(site, matrix))
 
-    in_site(ask)
-    return matrix
+    return in_site(ask)
 
 
 async def _try_handlers(site: RightsSite, matrix: Matrix) -> None:

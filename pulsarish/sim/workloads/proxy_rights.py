@@ -57,9 +57,8 @@ _METHODS: Final = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "
 
 def run_proxy_rights() -> Matrix:
     """Ask the proxy for each caller, and for each address."""
-    matrix = Matrix()
 
-    async def ask(site: RightsSite) -> None:
+    async def ask(site: RightsSite, matrix: Matrix) -> None:
         for name, certificate in (("proxy", ""), ("certified", "proxy.pem")):
             config = ProxyConfig(
                 pulsar_address=f"{name}:6650",
@@ -71,8 +70,7 @@ def run_proxy_rights() -> Matrix:
         client = site.sim.node("10.0.0.1")
         await client.run(lambda world: _Run(site, world, matrix).run())
 
-    in_site(ask)
-    return matrix
+    return in_site(ask)
 
 
 async def _start(config: ProxyConfig, world: World) -> None:

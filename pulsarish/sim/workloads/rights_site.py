@@ -22,7 +22,7 @@ from pulsarish.metadata import paths
 from pulsarish.runtime.seams import HttpRequest, World
 from pulsarish.security.credentials import no_credentials
 from pulsarish.sim.cluster.cluster_lock import ClusterLock
-from pulsarish.sim.workloads.rights_cases import PROXIES, REVOKED_ID, Case, Cases
+from pulsarish.sim.workloads.rights_cases import PROXIES, REVOKED_ID, Case, Cases, Matrix
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
@@ -249,14 +249,15 @@ def http_request(
     )
 
 
-def in_site(scenario: Callable[[RightsSite], Awaitable[None]]) -> None:
-    """Run a scenario on a cluster of its own."""
-    sim = Simulation(1)
+def in_site(scenario: Callable[[RightsSite, Matrix], Awaitable[None]]) -> Matrix:
+    """Run a scenario on a cluster of its own, and return the matrix that it fills."""
+    sim, matrix = Simulation(1), Matrix()
 
     async def main() -> None:
         with TemporaryDirectory() as directory:
             site = RightsSite(sim, Path(directory))
             await site.start()
-            await scenario(site)
+            await scenario(site, matrix)
 
     sim.run(main, 3_600.0)
+    return matrix

@@ -147,14 +147,12 @@ _NEEDS: Final[Mapping[str, tuple[Permission, Resource]]] = {
 
 def run_stream_rights() -> Matrix:
     """Open each stream, send each command and make each call, for every caller."""
-    matrix = Matrix()
 
-    async def ask(site: RightsSite) -> None:
+    async def ask(site: RightsSite, matrix: Matrix) -> None:
         client = site.sim.node("10.0.0.1")
         await client.run(lambda world: _Run(site, world, matrix).run())
 
-    in_site(ask)
-    return matrix
+    return in_site(ask)
 
 
 class _Run:
