@@ -23,6 +23,8 @@ class Retention(msgspec.Struct, frozen=True):
 
     minutes: int = 0
     mb: int = 0
+    until_compacted: bool = False
+    """Whether messages also stay until a compaction has seen them."""
 
     def check(self) -> None:
         """Check the values.

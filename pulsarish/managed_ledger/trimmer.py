@@ -89,13 +89,13 @@ class Trimmer:
         if self._is_oldest_open:
             return 0
         async with self._cursors.trim_lock:
+            retention = retention or self.retention
             safe_mark = self._cursors.safe_mark()
             mark = self._views.safe_mark(
-                self._chain.last_position() if safe_mark is None else safe_mark
+                self._chain.last_position() if safe_mark is None else safe_mark,
+                until_compacted=retention.until_compacted,
             )
-            count = trimmable(
-                self._chain, mark, retention or self.retention, self._world.clock.wall_ms()
-            )
+            count = trimmable(self._chain, mark, retention, self._world.clock.wall_ms())
             if count == 0 or self._stopped:
                 return 0
             gone = [link.ledger_id for link in self._chain.links[:count]]

@@ -66,12 +66,15 @@ class Views:
         view = self.current
         return None if view is None else Position(view.horizon_ledger, view.horizon_entry)
 
-    def safe_mark(self, mark: Position) -> Position:
-        """Return the position above which nothing may be trimmed. It is ``mark`` or lower."""
+    def safe_mark(self, mark: Position, *, until_compacted: bool) -> Position:
+        """Return the position above which nothing may be trimmed. It is ``mark`` or lower.
+
+        ``until_compacted``: whether a topic that has no view keeps all its messages for one.
+        """
         horizon = self.horizon
         if horizon is not None:
             return min(mark, horizon)
-        return EARLIEST if self._busy else mark
+        return EARLIEST if self._busy or until_compacted else mark
 
     async def reader(self) -> ViewReader | None:
         """Return a reader of the present view; ``None`` without a view or when it has no entries.

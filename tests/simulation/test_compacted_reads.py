@@ -286,6 +286,31 @@ def test_the_policy_compacts_by_itself() -> None:
     play_with_brokers(scenario, **settings)
 
 
+def test_with_the_policy_nothing_goes_before_it_was_compacted() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, ("a", b"1"), ("b", b"1"))
+        topic = brokered.topic(TOPIC)
+        assert topic.topic_limits.retention().until_compacted
+        await topic.log.roll()
+        await topic.log.trimmer.trim()
+        assert topic.log.entries == 2
+        # Without a client the topic waits for its compaction too.
+        await brokered.world.clock.sleep(300)
+        assert await table(client, compacted=True) == {"a": b"1", "b": b"1"}
+        await compact(brokered)
+        await brokered.topic(TOPIC).log.trimmer.trim()
+        assert brokered.topic(TOPIC).log.entries == 0
+        assert await table(client, compacted=True) == {"a": b"1", "b": b"1"}
+
+    settings = {
+        "broker_service_compaction_threshold_in_bytes": 10_000,
+        "broker_delete_inactive_topics_enabled": True,
+        "broker_delete_inactive_topics_max_inactive_duration_seconds": 60,
+    }
+    play_with_brokers(scenario, **settings)
+
+
 def test_a_topic_with_too_many_keys_says_so() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()

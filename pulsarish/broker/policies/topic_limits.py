@@ -160,7 +160,11 @@ class TopicLimits:
 
     def retention(self) -> Retention:
         wanted = self.policies[model.RETENTION]
-        return Retention(wanted.minutes, wanted.mb)
+        return Retention(
+            wanted.minutes,
+            wanted.mb,
+            until_compacted=self.policies[model.COMPACTION_THRESHOLD] > 0,
+        )
 
     def hold(self, error: PulsarishError | None) -> None:
         """Block publishing with ``error``; ``None`` unblocks it."""

@@ -24,6 +24,7 @@ from pulsarish.model.policies import (
     SUBSCRIPTION_EXPIRATION_TIME,
     BacklogQuota,
 )
+from pulsarish.model.position import EARLIEST
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["abandoned_still", "check_quota", "enforce_policies", "subscription_note_ms"]
@@ -238,11 +239,14 @@ def _in_use(topic: Topic, mode: str) -> bool:
     if topic.connected:
         return True
     # The compacted view counts like a subscription, as in Apache Pulsar: it may hold messages that
-    # the log no longer has.
-    horizon = topic.log.views.horizon
+    # the log no longer has. So do messages that wait for the first compaction.
+    log = topic.log
+    is_kept = log.views.horizon is not None or (
+        log.entries > 0 and topic.topic_limits.retention().until_compacted
+    )
     if mode == "delete_when_no_subscriptions":
-        return bool(topic.subscriptions) or horizon is not None
-    is_behind = horizon is not None and horizon < topic.log.last_confirmed
+        return bool(topic.subscriptions) or is_kept
+    is_behind = is_kept and (log.views.horizon or EARLIEST) < log.last_confirmed
     return is_behind or any(
         subscription.cursor.backlog() for subscription in topic.subscriptions.values()
     )

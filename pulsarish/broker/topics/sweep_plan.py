@@ -55,14 +55,10 @@ def due(
         ),
         default=LATEST,
     )
-    horizon = (
-        None
-        if record.compacted is None
-        else Position(record.compacted.horizon_ledger, record.compacted.horizon_entry)
-    )
-    if horizon is not None:
-        trim_mark = min(trim_mark, horizon)
+    horizon = _horizon(record)
     threshold_bytes = policies[model.COMPACTION_THRESHOLD]
+    if horizon is not None or threshold_bytes:
+        trim_mark = min(trim_mark, horizon or EARLIEST)
     if threshold_bytes and chain.bytes_above(horizon or EARLIEST) > threshold_bytes:
         return "what is not compacted is above its threshold"
     if trimmable(chain, trim_mark, Retention(retention.minutes, retention.mb), now_ms):
@@ -75,6 +71,11 @@ def due(
         )
         or _inactivity_due(record, chain, subscriptions, policies, now_ms)
     )
+
+
+def _horizon(record: TopicRecord) -> Position | None:
+    view = record.compacted
+    return None if view is None else Position(view.horizon_ledger, view.horizon_entry)
 
 
 def _backlog_due(
@@ -130,11 +131,11 @@ def _inactivity_due(
     if not policy.delete_while_inactive:
         return ""
     last = chain.last_position()
-    view = record.compacted
-    if view is not None and (
-        policy.mode == "delete_when_no_subscriptions"
-        or Position(view.horizon_ledger, view.horizon_entry) < last
-    ):
+    horizon = _horizon(record)
+    is_kept = horizon is not None or (
+        chain.entries > 0 and policies[model.COMPACTION_THRESHOLD] > 0
+    )
+    if is_kept and (policy.mode == "delete_when_no_subscriptions" or (horizon or EARLIEST) < last):
         return ""
     for cursor in subscriptions.values():
         if (

@@ -375,6 +375,8 @@ def trimmable_of(
     marks = [Position(cursor.mark_ledger, cursor.mark_entry) for cursor in cursors]
     if record.compacted is not None:
         marks.append(Position(record.compacted.horizon_ledger, record.compacted.horizon_entry))
+    elif retention.until_compacted:
+        return 0
     return trimmable(
         Chain(record.ledgers, record.lost), min(marks, default=LATEST), retention, now_ms
     )

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import NamespacePolicies, TopicPolicies
 from pulsarish.model.errors import CorruptData, InvalidArgument
-from pulsarish.model.policies import RETENTION
+from pulsarish.model.policies import COMPACTION_THRESHOLD, RETENTION
 from pulsarish.model.topic_name import TopicName
 
 __all__ = ["retentions_of"]
@@ -35,12 +37,18 @@ async def retentions_of(
     }
     nodes = [_policies_path(name) for name in topics]
     own = await records.get_many(nodes, TopicPolicies)
-    return [
-        _retention({} if mine is None else mine[0].policies, node)
-        or _retention(by_space[name.tenant, name.namespace], name.namespace_name)
-        or default
-        for name, node, mine in zip(topics, nodes, own, strict=True)
-    ]
+    retentions: list[Retention] = []
+    for name, node, mine in zip(topics, nodes, own, strict=True):
+        own_policies = {} if mine is None else mine[0].policies
+        of_space = by_space[name.tenant, name.namespace]
+        retention = (
+            _retention(own_policies, node) or _retention(of_space, name.namespace_name) or default
+        )
+        threshold = {**of_space, **own_policies}.get(COMPACTION_THRESHOLD.name)
+        if threshold is not None:
+            retention = msgspec.structs.replace(retention, until_compacted=bool(threshold))
+        retentions.append(retention)
+    return retentions
 
 
 def _policies_path(name: TopicName) -> str:

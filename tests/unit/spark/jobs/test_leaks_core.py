@@ -31,6 +31,7 @@ from pulsarish.spark.jobs.leaks_core import (
     judge,
     references_of,
     schema_gaps,
+    trimmable_of,
 )
 
 HOUR_MS = 3_600_000
@@ -164,6 +165,16 @@ def test_all_that_a_topic_names_is_a_reference() -> None:
 def test_what_is_expired(mark: tuple[int, int], retention: Retention, expired: list[int]) -> None:
     found = references_of(PATH, OWNER, RECORD, {CURSOR: CursorRecord(*mark)}, retention, RULES)
     assert [ledger_id for ledger_id, each in found if each.expired] == expired
+
+
+def test_what_waits_for_its_first_compaction_has_not_expired() -> None:
+    cursors = [CursorRecord(3, 0)]
+    for record, count in (
+        (RECORD, 2),
+        (msgspec.structs.replace(RECORD, compacted=None), 0),
+    ):
+        retention = Retention(until_compacted=True)
+        assert trimmable_of(record, cursors, retention, RULES.now_ms) == count
 
 
 @pytest.mark.parametrize(
