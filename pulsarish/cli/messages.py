@@ -269,6 +269,12 @@ def consume(
     help="Wait for more until interrupted; otherwise stop at the end of the topic.",
 )
 @click.option(
+    "--checkpoint-topic",
+    metavar="TOPIC",
+    help="Go on where the last reader of this --name stopped, and keep the position in this topic.",
+)
+@click.option("--name", metavar="NAME", help="The reader's name, for --checkpoint-topic.")
+@click.option(
     "--format",
     "form",
     type=click.Choice(["text", "json", "hex"]),
@@ -277,7 +283,15 @@ def consume(
 )
 @url_option
 def read(
-    topic: str, start: str, end: str | None, count: int | None, follow: bool, form: str, url: str
+    topic: str,
+    start: str,
+    end: str | None,
+    count: int | None,
+    follow: bool,
+    checkpoint_topic: str | None,
+    name: str | None,
+    form: str,
+    url: str,
 ) -> None:
     """Read TOPIC from a position, without a subscription and without acknowledgements. Messages
     with a schema are printed as JSON.
@@ -287,8 +301,12 @@ def read(
       pulsarish read greetings
       pulsarish read flights --from 2026-11-21T08:00 -n 10 --format json
       pulsarish read flights --from 12:0 --to 12:7
+      pulsarish read flights --checkpoint-topic positions --name report
     """
     import pulsarish
+
+    if (checkpoint_topic is None) != (name is None):
+        raise click.UsageError("give --checkpoint-topic and --name together")
 
     first, first_ms = _position(start, missing_index=-1)
     last, last_ms = _position(end, missing_index=_MAX) if end else (None, None)
@@ -302,25 +320,60 @@ def read(
             begin,
             start_message_id_inclusive=start != "latest",
             schema=pulsarish.AutoConsumeSchema(),
+            reader_name=name,
+            checkpoint_topic=checkpoint_topic,
         )
-        if first_ms is not None:
+        if first_ms is not None and (name is None or reader.last_checkpoint() is None):
             reader.seek(first_ms)
+
+        checkpoints = _Checkpoints(reader) if name is not None else None
 
         def receive(wait_ms: int) -> pulsarish.Message:
             if not follow and not reader.has_message_available():
                 raise pulsarish.Timeout("the end of the topic")
+            if checkpoints is not None:
+                with suppress(pulsarish.Timeout):
+                    return reader.read_next(timeout_millis=0)
+                checkpoints.store()
             return reader.read_next(timeout_millis=wait_ms)
 
-        for message in _until(receive, count, follow):
-            here = message.message_id()
-            position = (here.ledger_id(), here.entry_id(), here.batch_index())
-            if (last is not None and position > last) or (
-                last_ms is not None and message.publish_timestamp() > last_ms
-            ):
-                return
-            _print(message, form)
+        try:
+            for message in _until(receive, count, follow):
+                here = message.message_id()
+                position = (here.ledger_id(), here.entry_id(), here.batch_index())
+                if (last is not None and position > last) or (
+                    last_ms is not None and message.publish_timestamp() > last_ms
+                ):
+                    return
+                with _whole():
+                    _print(message, form)
+                    if checkpoints is not None:
+                        checkpoints.add(message)
+        finally:
+            if checkpoints is not None:
+                checkpoints.store()
     finally:
         client.close()
+
+
+class _Checkpoints:
+    """Stores the position of a reader after what was printed: before a wait, at
+    ``_ACKNOWLEDGED_MAX`` and in the end.
+    """
+
+    def __init__(self, reader: pulsarish.Reader) -> None:
+        self._reader = reader
+        self._printed: list[pulsarish.Message] = []
+
+    def add(self, message: pulsarish.Message) -> None:
+        self._printed.append(message)
+        if len(self._printed) >= _ACKNOWLEDGED_MAX:
+            self.store()
+
+    def store(self) -> None:
+        if self._printed:
+            self._reader.checkpoint(self._printed[-1])
+            self._printed = []
 
 
 def _until(

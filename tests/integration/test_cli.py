@@ -91,6 +91,12 @@ def test_produce_from_stdin_and_read_by_printed_positions(environment: dict[str,
         run(environment, "read", "shapes", "--from", "2001-01-01", "-n", "1").splitlines()
         == lines[:1]
     )
+    kept = ("--checkpoint-topic", "positions", "--name", "report")
+    assert run(environment, "read", "shapes", *kept, "-n", "12").splitlines() == lines[:12]
+    assert (
+        run(environment, "read", "shapes", *kept, "--from", "2001-01-01").splitlines()
+        == (lines[12:])
+    )
 
 
 def test_produce_says_what_became_of_the_messages_before_a_bad_one(

@@ -191,6 +191,11 @@ BAD_CALLS = [
         lambda c: c.create_reader("t", MessageId.earliest, receiver_queue_size=-1),
         "receiver_queue_size is -1",
     ),
+    BadCall(
+        "client.create_reader",
+        lambda c: c.create_reader("t", MessageId.earliest, checkpoint_topic="positions"),
+        "checkpoint_topic needs reader_name",
+    ),
     BadCall("client.create_table_view", lambda c: c.create_table_view(5), "topic is 5"),
     BadCall(
         "client.create_table_view", lambda c: c.create_table_view("t", 5), "subscription_name is 5"
@@ -321,6 +326,11 @@ BAD_CALLS = [
     ),
     BadCall("reader.read_next", lambda r: r.read_next("5"), _TIMES.format("'5'")),
     BadCall("reader.read_next", lambda r: r.read_next(-1), _TIMES.format("-1")),
+    BadCall(
+        "reader.checkpoint",
+        lambda r: r.checkpoint("1:2"),
+        "message is '1:2'.*pass a Message or a MessageId",
+    ),
     BadCall("view.get", lambda v: v.get(b"k"), "key is b'k'"),
     BadCall("view.for_each", lambda v: v.for_each(5), "callback is 5.*function"),
     BadCall("view.for_each_and_listen", lambda v: v.for_each_and_listen(None), "callback is None"),
@@ -342,5 +352,6 @@ _OF_THE_CLIENT_ITSELF = {
     *(f"{who}.forked" for who in ("client", "producer", "consumer", "reader", "view")),
     "client.open_publishing",
     "client.open_consuming",
+    "client.open_reading",
     "client.read_entries",
 }

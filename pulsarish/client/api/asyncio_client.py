@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any, Final, Self, Unpack
 
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
+from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
 from pulsarish.client.api.table_view import AsyncTableView
 from pulsarish.client.checks import check_text
 from pulsarish.client.connection.broker_stream import StreamLimits
@@ -164,6 +165,20 @@ class AsyncClient:
         self._keep(consuming)
         return consuming
 
+    async def open_reading(
+        self, options: ConsumerOptions
+    ) -> tuple[MultiConsumer, ReaderCheckpoint | None]:
+        if not options.checkpoint_topic:
+            return await self.open_consuming(options), None
+        checkpoint = await ReaderCheckpoint.open(self, options)
+        try:
+            if checkpoint.position is not None:
+                options.continue_after(checkpoint.position)
+            return await self.open_consuming(options), checkpoint
+        except BaseException:
+            await checkpoint.close()
+            raise
+
     def _keep(self, made: PartitionedProducer | MultiConsumer) -> None:
         if self._closed:
             made.shutdown(AlreadyClosed("the client was closed"))
@@ -217,11 +232,15 @@ class AsyncClient:
     ) -> AsyncReader:
         """Return a reader that starts after a message, or at it with
         ``start_message_id_inclusive``.
+
+        With ``checkpoint_topic`` and ``reader_name`` it starts after the message that
+        ``AsyncReader.checkpoint`` stored last, if there is one. Raises ``ProducerBusy`` while
+        another such reader is open.
         """
         chosen = reader_options(
             topic, start_message_id, options, self._parts.random, positional, awaitable=True
         )
-        return AsyncReader(await self.open_consuming(chosen), self._parts)
+        return AsyncReader(*await self.open_reading(chosen), self._parts)
 
     async def read_entries(
         self,

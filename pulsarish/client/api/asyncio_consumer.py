@@ -7,7 +7,8 @@ import inspect
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
-from pulsarish.client.api.receiving import Receiving
+from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
+from pulsarish.client.api.receiving import Receiving, checkpoint_of
 from pulsarish.client.checks import check_timeout
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
@@ -202,6 +203,32 @@ class AsyncConsumer(_Receiving):
 
 class AsyncReader(_Receiving):
     """Reads a topic from any message on, without a durable subscription."""
+
+    def __init__(
+        self, consuming: MultiConsumer, checkpoint: ReaderCheckpoint | None, parts: ClientContext
+    ) -> None:
+        super().__init__(consuming, parts)
+        self._checkpoint = checkpoint
+
+    async def checkpoint(self, message: Message | MessageId) -> None:
+        """Store the position durably: the next reader of this name starts after this message.
+
+        Raises ``InvalidArgument`` without ``checkpoint_topic`` and for what is no message of this
+        reader, and the errors of ``AsyncProducer.send``; then the position before stays.
+        """
+        message_id = self._consuming.own_id(message)
+        await checkpoint_of(self._checkpoint).store(message_id)
+
+    def last_checkpoint(self) -> MessageId | None:
+        """Return the position that is stored; ``None``: none was, and the reader started at
+        ``start_message_id``. Raises ``InvalidArgument`` without ``checkpoint_topic``.
+        """
+        return checkpoint_of(self._checkpoint).position
+
+    async def close(self) -> None:
+        await super().close()
+        if self._checkpoint is not None:
+            await self._checkpoint.close()
 
     async def read_next(self, timeout_millis: int | None = None) -> Message:
         """Return the next message.

@@ -137,12 +137,17 @@ class Client:
         """Return a reader that starts after a message, or at ``MessageId.earliest`` or ``latest``.
 
         The message itself is read only with ``start_message_id_inclusive``.
+
+        With ``checkpoint_topic`` and ``reader_name`` it starts after the message that
+        ``Reader.checkpoint`` stored last, if there is one. Raises ``ProducerBusy`` while another
+        such reader is open.
         """
         self._check()
         chosen = reader_options(
             topic, start_message_id, options, self._background.world.random, positional
         )
-        return Reader(self._background.run(self._client.open_consuming(chosen)), self._background)
+        consuming, checkpoint = self._background.run(self._client.open_reading(chosen))
+        return Reader(consuming, checkpoint, self._background)
 
     def create_table_view(
         self, topic: str, subscription_name: str | None = None, schema: Schema | None = None

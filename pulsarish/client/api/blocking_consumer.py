@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
-from pulsarish.client.api.receiving import Receiving
+from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
+from pulsarish.client.api.receiving import Receiving, checkpoint_of
 from pulsarish.client.checks import check_timeout
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.message_id import MessageId
@@ -264,6 +265,35 @@ class Consumer(_Receiving):
 
 class Reader(_Receiving):
     """Reads a topic from any message on, without a durable subscription."""
+
+    def __init__(
+        self, consuming: MultiConsumer, checkpoint: ReaderCheckpoint | None, background: Background
+    ) -> None:
+        super().__init__(consuming, background)
+        self._checkpoint = checkpoint
+
+    def checkpoint(self, message: Message | MessageId) -> None:
+        """Store the position durably: the next reader of this name starts after this message.
+
+        Raises ``InvalidArgument`` without ``checkpoint_topic`` and for what is no message of this
+        reader, and the errors of ``Producer.send``; then the position before stays.
+        """
+        self._check()
+        message_id = self._consuming.own_id(message)
+        self._background.run(checkpoint_of(self._checkpoint).store(message_id))
+
+    def last_checkpoint(self) -> MessageId | None:
+        """Return the position that is stored; ``None``: none was, and the reader started at
+        ``start_message_id``. Raises ``InvalidArgument`` without ``checkpoint_topic``.
+        """
+        self._check()
+        return checkpoint_of(self._checkpoint).position
+
+    def close(self) -> None:
+        """Close the reader at the broker. Does nothing when closed already."""
+        super().close()
+        if self._checkpoint is not None:
+            self._background.run(self._checkpoint.close())
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
         """Return the next message.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
-from pulsarish.model.errors import NotAllowed
+from pulsarish.model.errors import InvalidArgument, NotAllowed
 
-__all__ = ["Receiving"]
+__all__ = ["Receiving", "checkpoint_of"]
 
 
 class Receiving:
@@ -27,3 +28,12 @@ class Receiving:
 
     def is_connected(self) -> bool:
         return self._consuming.is_connected
+
+
+def checkpoint_of(checkpoint: ReaderCheckpoint | None) -> ReaderCheckpoint:
+    """Return where a reader stores its position. Raises ``InvalidArgument`` when nowhere."""
+    if checkpoint is None:
+        raise InvalidArgument(
+            "the reader stores no positions: pass checkpoint_topic and reader_name to create_reader"
+        )
+    return checkpoint

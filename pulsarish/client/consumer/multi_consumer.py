@@ -121,6 +121,12 @@ class MultiConsumer:
             )
         return found
 
+    def own_id(self, what: object) -> MessageId:
+        """Return the id of a message of this consumer. Raises ``InvalidArgument`` for others."""
+        message_id = _id_of(what)
+        self._child(message_id)
+        return message_id
+
     def check_open(self) -> None:
         """Raise why no more messages come, if so."""
         self.inbox.check_open()

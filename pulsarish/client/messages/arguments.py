@@ -148,6 +148,7 @@ class ReaderArguments(TypedDict, total=False):
     crypto_failure_action: ConsumerCryptoFailureAction
     properties: Mapping[str, str] | None
     start_message_from_rollback_seconds: int
+    checkpoint_topic: str | None
 
 
 _NOT_IN_ASYNCIO: Final = ("message_listener", "pattern_auto_discovery_period", "reader_listener")

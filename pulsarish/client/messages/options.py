@@ -41,7 +41,7 @@ from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.security_options import security_of
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.client.service_url import parse_service_url
-from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument, InvalidTopicName, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.runtime.network.address_book import Transport
@@ -462,6 +462,7 @@ class ConsumerOptions:
         subscription_properties: Mapping[str, str] | None = None,
         start: MessageId | None = None,
         start_message_from_rollback_seconds: int = 0,
+        checkpoint_topic: str | None = None,
     ) -> None:
         _unsupported(
             locals(),
@@ -607,6 +608,34 @@ class ConsumerOptions:
         """Readers: start with messages published this many seconds ago instead; 0: use
         ``start``.
         """
+        self.checkpoint_topic = ""
+        """Readers: full name of the topic that keeps the reader's position; empty: none."""
+        if checkpoint_topic is not None:
+            self._keep_position(check_text("checkpoint_topic", checkpoint_topic))
+
+    def _keep_position(self, checkpoint_topic: str) -> None:
+        try:
+            (kept,) = topics_of(checkpoint_topic)
+        except InvalidTopicName as error:
+            raise InvalidTopicName(f"checkpoint_topic {checkpoint_topic!r}: {error}") from None
+        if not self.consumer_name:
+            raise InvalidArgument(
+                "checkpoint_topic needs reader_name: the position is stored under that name"
+            )
+        if not kept.persistent or not self.topics[0].persistent:
+            raise InvalidArgument(
+                "checkpoint_topic needs persistent topics, to read and to store the position in, "
+                f"not {self.topics[0]} and {kept}"
+            )
+        if kept == self.topics[0]:
+            raise InvalidArgument(
+                f"checkpoint_topic is {kept}, the topic that is read: pass another one"
+            )
+        self.checkpoint_topic = kept.full
+
+    def continue_after(self, message_id: MessageId) -> None:
+        """Have a reader start after a message, wherever it was to start."""
+        self.start, self.start_inclusive, self.start_rollback_seconds = message_id, False, 0
 
     def negative_ack_delay(self, redelivery_count: int) -> int:
         """Return the delay of a negative acknowledgement, in ms."""
