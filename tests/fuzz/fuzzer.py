@@ -468,13 +468,17 @@ async def _write(
     except (OSError, TimeoutError):
         pass
     finally:
+        is_closed = False
         if not hangs_up:
             writer.close()
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     await writer.wait_closed()
-        # With TLS, the goodbye of a peer that does not answer takes long.
-        writer.transport.abort()
+                    is_closed = True
+        if not is_closed:
+            # With TLS, the goodbye of a peer that does not answer takes long. A transport of asyncio
+            # that was closed while it had something to send must not be aborted after its end.
+            writer.transport.abort()
 
 
 async def _call(channel: grpc.aio.Channel, steps: list[Step]) -> None:

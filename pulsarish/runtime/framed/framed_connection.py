@@ -187,7 +187,12 @@ class FramedConnection(ContainedBufferedProtocol):
             transport.write_eof()
         else:
             transport.close()
-        asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self._end_now)
+
+    def _end_now(self) -> None:
+        # A transport of asyncio that ended meanwhile must not be aborted.
+        if self._transport is not None:
+            self._transport.abort()
 
     # -- what the event loop calls
 
