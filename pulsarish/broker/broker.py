@@ -137,7 +137,7 @@ class Broker:
             world, config, records, self._ledgers, self._namespaces, self._ownership
         )
         self._watchdog = ProgressWatchdog(world, config, self._topics.loaded.values)
-        lookup = Lookup(self._namespaces, self._ownership)
+        lookup = Lookup(self._namespaces, self._ownership, world.random)
         traffic = ConnectionTraffic(world.clock, config)
         self._face = GrpcFace(
             topics=self._topics,

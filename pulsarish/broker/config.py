@@ -262,6 +262,16 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
     max_consumers_per_topic: Annotated[
         int, Meta(ge=0, description="Consumers connected to one topic; 0: no limit.")
     ] = 0
+    replica_topics_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Topics of other brokers that this one follows for readers with replica=True; 0: "
+                "none."
+            ),
+        ),
+    ] = 1_000
     max_topics_per_namespace: Annotated[
         int, Meta(ge=0, description="Topics of one namespace, partitions one by one; 0: no limit.")
     ] = 0

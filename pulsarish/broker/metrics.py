@@ -144,6 +144,25 @@ class BrokerMetrics:
         )
         read("pulsarish_dispatch_stalls_total", "counter", stalls, lambda: watchdog.stalls_count)
 
+        read(
+            "pulsarish_replica_topics",
+            "gauge",
+            "Topics of other brokers that this one follows for readers.",
+            lambda: len(topics.replicas.open),
+        )
+        read(
+            "pulsarish_replica_readers",
+            "gauge",
+            "Readers of these topics.",
+            lambda: topics.replicas.readers_count,
+        )
+        read(
+            "pulsarish_replicas_held_up",
+            "gauge",
+            "Topics of other brokers that cannot be followed now; their readers wait.",
+            lambda: topics.replicas.held_up_count,
+        )
+
         read("pulsar_ml_count", "gauge", "Open logs of topics.", lambda: len(topics.loaded))
         read(
             "pulsarish_topics_loaded_total",

@@ -274,6 +274,7 @@ def consume(
     help="Go on where the last reader of this --name stopped, and keep the position in this topic.",
 )
 @click.option("--name", metavar="NAME", help="The reader's name, for --checkpoint-topic.")
+@click.option("--replica", is_flag=True, help="Read from a broker that does not own the topic.")
 @click.option(
     "--format",
     "form",
@@ -290,6 +291,7 @@ def read(
     follow: bool,
     checkpoint_topic: str | None,
     name: str | None,
+    replica: bool,
     form: str,
     url: str,
 ) -> None:
@@ -322,6 +324,7 @@ def read(
             schema=pulsarish.AutoConsumeSchema(),
             reader_name=name,
             checkpoint_topic=checkpoint_topic,
+            replica=replica,
         )
         if first_ms is not None and (name is None or reader.last_checkpoint() is None):
             reader.seek(first_ms)

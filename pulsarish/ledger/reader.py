@@ -162,8 +162,16 @@ class LedgerReader:
             return self._lac
         # Everything in an earlier segment is confirmed.
         self._lac = max(self._lac, self._metadata.last_segment.first_entry - 1)
-        await self._ask_lac(wait_ms=int(wait_seconds * 1000))
-        return self._lac
+        return await self.poll(wait_seconds)
+
+    async def poll(self, wait_seconds: float) -> int:
+        """Learn the LAC from the bookies as ``refresh``, by the metadata that are known.
+
+        Raises ``NotEnoughBookies``.
+        """
+        if self._writer is None and self._metadata.state is not LedgerState.CLOSED:
+            await self._ask_lac(wait_ms=int(wait_seconds * 1000))
+        return self.last_add_confirmed
 
     async def _ask_lac(self, *, wait_ms: int) -> None:
         """Return the highest LAC, once every write quorum has Qw - Qa + 1 answers; when waiting,

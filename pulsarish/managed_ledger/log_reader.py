@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.managed_ledger.chain import Chain, Link
 from pulsarish.managed_ledger.tail_cache import TailCache
@@ -35,18 +34,18 @@ class LogReader:
 
     Several reads may run at once; reads of the same range share one request.
 
-    ``current()`` gives the reader of the open ledger, whose end its writer in this process knows.
+    ``open_ledger(id)`` opens a closed ledger. ``current()`` gives the reader of the open one.
     """
 
     def __init__(
         self,
         chain: Chain,
-        ledgers: LedgerClient,
+        open_ledger: Callable[[int], Awaitable[LedgerReader]],
         cache: TailCache,
         current: Callable[[], LedgerReader],
     ) -> None:
         self._chain = chain
-        self._ledgers = ledgers
+        self._open_ledger = open_ledger
         self._cache = cache
         self._current = current
         self._readers: OrderedDict[int, LedgerReader] = OrderedDict()
@@ -128,7 +127,7 @@ class LogReader:
             return self._current()
         reader = self._readers.get(link.ledger_id)
         if reader is None:
-            reader = self._readers[link.ledger_id] = await self._ledgers.open(link.ledger_id)
+            reader = self._readers[link.ledger_id] = await self._open_ledger(link.ledger_id)
             while len(self._readers) > _READERS_MAX:
                 self._readers.popitem(last=False)
         else:

@@ -19,10 +19,10 @@ from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.cursors.cursors import Cursors
 from pulsarish.managed_ledger.ledger_deletion import LedgerDeletion
 from pulsarish.managed_ledger.log_condition import LogCondition
-from pulsarish.managed_ledger.log_reader import LogEntry, LogReader
+from pulsarish.managed_ledger.log_reader import LogReader
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
-from pulsarish.managed_ledger.seek_target import judge_foreign, seek_target
+from pulsarish.managed_ledger.readable_log import ReadableLog
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.takeover import make, take_over
 from pulsarish.managed_ledger.topic_attributes import TopicAttributes
@@ -31,7 +31,6 @@ from pulsarish.managed_ledger.views import Views
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.model.errors import InvalidPosition, PulsarishError, ServiceNotReady, TopicFenced
-from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import LATEST, Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
@@ -42,7 +41,7 @@ __all__ = ["ManagedLedger"]
 _log = get_logger("managed_ledger")
 
 
-class ManagedLedger:
+class ManagedLedger(ReadableLog):
     """A topic's log. Made by ``open``, or by ``create`` for a topic that does not exist yet."""
 
     def __init__(
@@ -58,8 +57,6 @@ class ManagedLedger:
     ) -> None:
         self._topic = topic
         self._core = core
-        self._chain = core.chain
-        self._ledgers = ledgers
         self._world = world
         self._appender = Appender(
             core,
@@ -72,7 +69,8 @@ class ManagedLedger:
             rolled=self._on_rolled,
             stopped=self._on_stopped,
         )
-        self._reader = LogReader(core.chain, ledgers, cache, self._appender.current_reader)
+        reader = LogReader(core.chain, ledgers.open, cache, self._appender.current_reader)
+        super().__init__(core.chain, ledgers, reader)
         self._cursors = Cursors(topic, core.chain, ledgers, world, options, self._appender.fence)
         self._deletion = LedgerDeletion(topic, core, ledgers, self._change)
         self.views = Views(topic, ledgers, self._change, self._deletion)
@@ -210,6 +208,10 @@ class ManagedLedger:
         return self._topic.version
 
     @property
+    def highest_ledger(self) -> int:
+        return self._topic.record.highest_ledger
+
+    @property
     def fenced(self) -> bool:
         """Whether this owner has ended for good. Its listener has the reason."""
         return self._core.phase is Phase.STOPPED
@@ -219,29 +221,12 @@ class ManagedLedger:
         return self._core.phase is Phase.SEALED or self._topic.record.terminated
 
     @property
-    def last_confirmed(self) -> Position:
-        return self._chain.last_position()
-
-    @property
-    def first_position(self) -> Position:
-        """The position of the oldest entry that is kept, or of the first one that will be."""
-        return self._chain.next_position(Position(-1, -1))
-
-    @property
     def ledgers(self) -> Sequence[TopicLedger]:
         """The chain, with what is confirmed so far in the open ledger."""
         return [
             TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms)
             for link in self._chain.links
         ]
-
-    @property
-    def entries(self) -> int:
-        return self._chain.entries
-
-    @property
-    def size_bytes(self) -> int:
-        return self._chain.size_bytes
 
     @property
     def pending_entries(self) -> int:
@@ -263,10 +248,6 @@ class ManagedLedger:
     def pending_contexts(self) -> Iterator[object]:
         """Iterate over the contexts of all appends that are not confirmed, the oldest first."""
         return self._core.contexts()
-
-    def bytes_above(self, position: Position) -> int:
-        """Return about how many bytes of entries lie above a position."""
-        return self._chain.bytes_above(position)
 
     # -- writing
 
@@ -306,25 +287,6 @@ class ManagedLedger:
 
     # -- reading
 
-    async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
-        """Return entries from the first at or above ``start``; [] when none is confirmed there yet.
-
-        See ``LogReader.read``.
-        """
-        return await self._reader.read(start, max_entries=max_entries, max_bytes=max_bytes)
-
-    def next_position(self, position: Position) -> Position:
-        """Return the position after this one in the log, whether it is written yet or not."""
-        return self._chain.next_position(position)
-
-    def position_before(self, position: Position) -> Position | None:
-        """Return the entry before this one in the log, if there is one."""
-        return self._chain.position_before(position)
-
-    def contains(self, position: Position) -> bool:
-        """Whether a confirmed entry of this topic is at the position (rule 18)."""
-        return self._chain.contains(position)
-
     async def why_beyond(self, position: Position) -> PulsarishError:
         """Return the error for a position beyond the log.
 
@@ -344,47 +306,6 @@ class ManagedLedger:
         return ServiceNotReady(
             f"position {position} is beyond what this broker knows of {self.name}; look the topic "
             "up again"
-        )
-
-    def last_before_bytes(self, size_bytes: int) -> Position | None:
-        """Return the first position with at most about ``size_bytes`` after it; ``None`` when the
-        whole log is not larger.
-        """
-        return self._chain.last_before_bytes(size_bytes)
-
-    def entries_between(self, low: Position, high: Position) -> int:
-        """Count the entries p with low < p <= high."""
-        return self._chain.entries_between(low, high)
-
-    async def find_by_time(
-        self, time_ms: int, time_of: Callable[[LogEntry], int]
-    ) -> Position | None:
-        """Return the first entry published at ``time_ms`` or later; ``None`` when there is none.
-
-        See ``LogReader.find_by_time``.
-        """
-        return await self._reader.find_by_time(time_ms, time_of)
-
-    async def landing(self, position: Position) -> Position:
-        """Return the position where delivery begins for a position that a client names,
-        ``EARLIEST`` and ``LATEST`` included (rule 18).
-
-        Raises ``InvalidPosition`` for a ledger of another topic, ``MetadataUnavailable``,
-        ``ServiceNotReady``.
-        """
-        landed = seek_target(self._chain, position)
-        if landed is not None:
-            return landed
-        found = await self._ledgers.metadata(position.ledger_id)
-        purpose = LedgerPurpose(PurposeKind.TOPIC, self.name.full)
-        # The chain may have grown meanwhile.
-        return seek_target(self._chain, position) or judge_foreign(
-            self._chain,
-            position,
-            self.name.full,
-            found,
-            purpose=purpose,
-            highest=self._topic.record.highest_ledger,
         )
 
     # -- cursors

@@ -476,8 +476,8 @@ async def _write(
                     await writer.wait_closed()
                     is_closed = True
         if not is_closed:
-            # With TLS, the goodbye of a peer that does not answer takes long. A transport of asyncio
-            # that was closed while it had something to send must not be aborted after its end.
+            # With TLS, the goodbye of a peer that does not answer takes long. A transport of
+            # asyncio must not be aborted after it closed with something left to send.
             writer.transport.abort()
 
 

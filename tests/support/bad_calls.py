@@ -196,6 +196,11 @@ BAD_CALLS = [
         lambda c: c.create_reader("t", MessageId.earliest, checkpoint_topic="positions"),
         "checkpoint_topic needs reader_name",
     ),
+    BadCall(
+        "client.create_reader",
+        lambda c: c.create_reader("t", MessageId.earliest, replica=True, is_read_compacted=True),
+        "replica cannot read compacted",
+    ),
     BadCall("client.create_table_view", lambda c: c.create_table_view(5), "topic is 5"),
     BadCall(
         "client.create_table_view", lambda c: c.create_table_view("t", 5), "subscription_name is 5"

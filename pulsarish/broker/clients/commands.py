@@ -147,6 +147,7 @@ class Subscribe:
     epoch: int = -1
     creates_topic: bool = True  # False: do not create a missing topic, for consumers of a pattern
     replicates_state: bool = False  # accepted without an effect: there is only one cluster
+    replica: bool = False  # readers: whichever broker this is, it serves the topic
 
 
 @dataclass(frozen=True, slots=True)

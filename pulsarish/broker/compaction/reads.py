@@ -27,6 +27,7 @@ from pulsarish.wire.entry import parse_metadata
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+    from pulsarish.managed_ledger.readable_log import ReadableLog
     from pulsarish.managed_ledger.view_log import ViewEntry
 
 __all__ = ["CompactedReads", "last_index"]
@@ -323,7 +324,7 @@ class CompactedReads:
         return last, await last_index(log, last)
 
 
-async def last_index(log: ManagedLedger, last: Position) -> int:
+async def last_index(log: ReadableLog, last: Position) -> int:
     """Return the batch index of the log's last message; -1 when it is not in a batch, or there is
     no message.
     """

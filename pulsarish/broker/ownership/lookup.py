@@ -9,6 +9,7 @@ other broker, which knows whether a bundle has been given up yet.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,8 +42,11 @@ class Found:
 class Lookup:
     """Answers lookups on one broker."""
 
-    def __init__(self, namespaces: Namespaces, ownership: Ownership) -> None:
+    def __init__(
+        self, namespaces: Namespaces, ownership: Ownership, random_stream: random.Random
+    ) -> None:
         self._namespaces = namespaces
+        self._random = random_stream
         self._ownership = ownership
         self.lookups_count = 0
 
@@ -57,6 +61,25 @@ class Lookup:
         return await self.find_bundle(
             bundle_of(name, policies.bundles), authoritative=authoritative
         )
+
+    async def find_replica(self, name: TopicName) -> Found:
+        """Find a broker for readers of a topic: any but the owner, if there is another.
+
+        Raises ``NotFound`` (the namespace), ``ServiceNotReady``, ``MetadataUnavailable``.
+        """
+        ownership = self._ownership
+        policies = await self._namespaces.policies(name.tenant, name.namespace)
+        bundle = bundle_of(name, policies.bundles)
+        owner = await ownership.owner(bundle)
+        me = ownership.registry.me
+        if me is None:
+            raise ServiceNotReady("this broker is not registered at the moment; ask another one")
+        others = ownership.registry.others()
+        if isinstance(owner, Theirs):
+            others = [each for each in others if each.instance_id != owner.registration.instance_id]
+        if not isinstance(owner, Mine) or not others:
+            others.append(me)
+        return Found(self._random.choice(others), bundle)
 
     def at_once(self, name: TopicName) -> Found | None:
         """Answer without waiting, if this broker is known to own the topic; ``None``: use

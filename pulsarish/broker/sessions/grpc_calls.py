@@ -116,7 +116,7 @@ class GrpcCalls:
             [
                 name
                 for request, name in zip(requests, names, strict=True)
-                if request.wanted != pb.OWNER and isinstance(name, TopicName)
+                if request.wanted in (pb.PARTITIONS, pb.EITHER) and isinstance(name, TopicName)
             ],
             identity,
         )
@@ -128,7 +128,7 @@ class GrpcCalls:
                 answers[index] = _refused(found)
             elif found or request.wanted == pb.PARTITIONS or isinstance(name, PulsarishError):
                 answers[index] = pb.LookupResponse(partitions=found)
-            elif (here := self._lookup.at_once(name)) is not None:
+            elif request.wanted != pb.REPLICA and (here := self._lookup.at_once(name)) is not None:
                 answers[index] = self._response(came_in_on, request, here)
             else:
                 left.append((index, request, name))
@@ -154,7 +154,11 @@ class GrpcCalls:
         self, came_in_on: str, request: pb.LookupRequest, name: TopicName
     ) -> pb.LookupResponse:
         try:
-            found = await self._lookup.find(name, authoritative=request.authoritative)
+            found = (
+                await self._lookup.find_replica(name)
+                if request.wanted == pb.REPLICA
+                else await self._lookup.find(name, authoritative=request.authoritative)
+            )
         except PulsarishError as error:
             return _refused(error)
         return self._response(came_in_on, request, found)

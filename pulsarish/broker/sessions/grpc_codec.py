@@ -173,6 +173,7 @@ def _subscribe(each: pb.Subscribe) -> Subscribe:
         key_shared=_key_shared(each.key_shared),
         subscription_properties=dict(each.subscription_properties),
         start_rollback_seconds=max(0, each.start_rollback_seconds),
+        replica=each.replica,
     )
 
 

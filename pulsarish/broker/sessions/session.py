@@ -90,6 +90,13 @@ class TopicSource(Protocol):
         """
         ...
 
+    async def replica(self, name: str) -> ServedTopic:
+        """Return the topic for readers, whoever owns it.
+
+        Raises ``TopicNotFound``, ``InvalidTopicName``, ``NotAllowed``, ``TooManyRequests``.
+        """
+        ...
+
 
 @dataclass(slots=True)
 class _OpenProducer:
@@ -458,7 +465,11 @@ class Session:
     async def _subscribe(self, command: Subscribe, opening: _Opening) -> None:
         try:
             await self._permit(command, command.topic, command.subscription)
-            topic = await self._topic(command.topic, create=command.creates_topic)
+            topic = await (
+                self._topics.replica(command.topic)
+                if command.replica
+                else self._topic(command.topic, create=command.creates_topic)
+            )
             await self._topics.schemas.of_consumer(
                 topic, command.schema, self._on_schema(topic.name)
             )

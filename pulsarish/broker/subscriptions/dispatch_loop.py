@@ -22,7 +22,7 @@ from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
     from pulsarish.broker.subscriptions.subscription import Subscription
-    from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+    from pulsarish.managed_ledger.readable_log import ReadableLog
 
 __all__ = ["DispatchLoop"]
 
@@ -39,7 +39,7 @@ class DispatchLoop:
         self,
         subscription: Subscription,
         woken: asyncio.Event,
-        log: ManagedLedger,
+        log: ReadableLog,
         world: World,
         config: BrokerConfig,
         topic_limits: TopicLimits,

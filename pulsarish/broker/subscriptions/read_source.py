@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pulsarish.broker.dispatchers.reads import Reads, Ready
     from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.managed_ledger.log_reader import LogEntry
-    from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+    from pulsarish.managed_ledger.readable_log import ReadableLog
 
 __all__ = ["LogReads", "ReadSource"]
 
@@ -99,7 +99,7 @@ class LogReads:
 
     is_compacted = False
 
-    def __init__(self, log: ManagedLedger, cursor: Cursor) -> None:
+    def __init__(self, log: ReadableLog, cursor: Cursor) -> None:
         self._log = log
         self._cursor = cursor
         self.contains = log.contains

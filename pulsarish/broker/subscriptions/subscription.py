@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pulsarish.broker.clients.ack_targets import Named, check_acknowledgement, named_by, names_parts
 from pulsarish.broker.clients.activity import SubscriptionActivity
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+    from pulsarish.managed_ledger.readable_log import ReadableLog
 
 __all__ = ["Subscription"]
 
@@ -70,7 +71,7 @@ class Subscription:
         name: str,
         topic: str,
         partition: int,
-        log: ManagedLedger,
+        log: ReadableLog,
         cursor: Cursor,
         world: World,
         config: BrokerConfig,
@@ -151,7 +152,7 @@ class Subscription:
                 "consumers must leave before"
             )
         self.source = (
-            CompactedReads.begin(self.log, self.cursor, command)
+            CompactedReads.begin(cast("ManagedLedger", self.log), self.cursor, command)
             if command.read_compacted
             else LogReads(self.log, self.cursor)
         )

@@ -33,8 +33,9 @@ from pulsarish.runtime.seams import World
 if TYPE_CHECKING:
     from pulsarish.broker.topics.topic import Topic
     from pulsarish.managed_ledger.cursors.cursor import Cursor
+    from pulsarish.managed_ledger.readable_log import ReadableLog
 
-__all__ = ["FAILS_AGAIN_SECONDS", "READER_RETURN_SECONDS", "TopicSubscriptions"]
+__all__ = ["FAILS_AGAIN_SECONDS", "READER_RETURN_SECONDS", "TopicSubscriptions", "start_of"]
 
 FAILS_AGAIN_SECONDS: Final = 60.0
 """A subscription that fails twice within this time ends its topic on this broker."""
@@ -149,12 +150,7 @@ class TopicSubscriptions:
         return subscription, consumer
 
     async def _make(self, command: Subscribe) -> Subscription:
-        start = LATEST if command.initial_position is InitialPosition.LATEST else EARLIEST
-        if command.start is not None:
-            start = command.start
-        if command.start_rollback_seconds:
-            since_ms = self._world.clock.wall_ms() - command.start_rollback_seconds * 1000
-            start = await self._topic.log.find_by_time(since_ms, publish_time) or LATEST
+        start = await start_of(self._topic.log, command, self._world.clock.wall_ms())
         return await self.create(
             command.subscription,
             start,
@@ -256,3 +252,16 @@ class TopicSubscriptions:
         self._failed_at.pop(subscription.name, None)
         with suppress(TopicFenced):  # the cursor was only in memory, and is gone with the log
             await self._topic.log.delete_cursor(subscription.name)
+
+
+async def start_of(log: ReadableLog, command: Subscribe, now_ms: int) -> Position:
+    """Return where a new subscription of this command starts.
+
+    Raises the errors of the log when it searches for a time.
+    """
+    if command.start_rollback_seconds:
+        since_ms = now_ms - command.start_rollback_seconds * 1000
+        return await log.find_by_time(since_ms, publish_time) or LATEST
+    if command.start is not None:
+        return command.start
+    return LATEST if command.initial_position is InitialPosition.LATEST else EARLIEST

@@ -19,6 +19,7 @@ from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.live import LivePolicies
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective
+from pulsarish.broker.replicas.replicas import Replicas
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.topics.loader import TopicLoader
@@ -77,6 +78,9 @@ class LoadedTopics:
         self.schemas = TopicSchemas(
             SchemaRegistry(records, world.clock, config), self._policies.read
         )
+        self.replicas = Replicas(
+            world, config, records, ledgers, self.cache, self._policies.read, self.loaded
+        )
         self.lost = LostData(self, ledgers, records, world.clock)
         self._maintenance = Maintenance(world, config, self)
         # topics that are being closed or deleted: set when that has ended
@@ -117,6 +121,10 @@ class LoadedTopics:
             if parsed.persistent
             else self.not_kept.get(parsed, create=create, on_created=on_created)
         )
+
+    async def replica(self, name: str) -> ServedTopic:
+        """Return the topic for readers, whoever owns it. Raises as ``Replicas.get``."""
+        return await self.replicas.get(name)
 
     def served(self) -> list[ServedTopic]:
         """Return all topics that clients can use on this broker now."""
@@ -423,3 +431,4 @@ class LoadedTopics:
 
     def stop(self) -> None:
         self._maintenance.stop()
+        self.replicas.close_all()

@@ -17,7 +17,11 @@ from datetime import timedelta
 from typing import Any, Final, Self, Unpack
 
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
-from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
+from pulsarish.client.api.reader_checkpoint import (
+    ReaderCheckpoint,
+    checkpoint_key,
+    position_in,
+)
 from pulsarish.client.api.table_view import AsyncTableView
 from pulsarish.client.checks import check_text
 from pulsarish.client.connection.broker_stream import StreamLimits
@@ -52,7 +56,7 @@ from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
 from pulsarish.client.result import Result
 from pulsarish.client.schemas.schema import Schema
-from pulsarish.model.errors import AlreadyClosed, PulsarishError
+from pulsarish.model.errors import AlreadyClosed, InvalidArgument, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
@@ -170,7 +174,7 @@ class AsyncClient:
     ) -> tuple[MultiConsumer, ReaderCheckpoint | None]:
         if not options.checkpoint_topic:
             return await self.open_consuming(options), None
-        checkpoint = await ReaderCheckpoint.open(self, options)
+        checkpoint = await self._open_checkpoint(options)
         try:
             if checkpoint.position is not None:
                 options.continue_after(checkpoint.position)
@@ -178,6 +182,39 @@ class AsyncClient:
         except BaseException:
             await checkpoint.close()
             raise
+
+    async def _open_checkpoint(self, options: ConsumerOptions) -> ReaderCheckpoint:
+        """Open the checkpoint of a reader with these options, and read what it has stored.
+
+        Reads the whole topic of checkpoints, or its compacted view and the rest.
+
+        Raises ``ProducerBusy`` while another reader of this name is open, ``InvalidArgument`` for
+        a partitioned topic and for a value that is no ``MessageId``, or another refusal.
+        """
+        topic, key = options.checkpoint_topic, checkpoint_key(options)
+        if await self.get_topic_partitions(topic) != [topic]:
+            raise InvalidArgument(
+                f"checkpoint_topic {topic} has partitions: pass a topic without partitions"
+            )
+        # The producer first: from then on no other reader of this name stores a position.
+        producer = await self.create_producer(topic, producer_name=f"checkpoint of {key}")
+        try:
+            return ReaderCheckpoint(producer, key, await self._stored_position(topic, key))
+        except BaseException:
+            await producer.close()
+            raise
+
+    async def _stored_position(self, topic: str, key: str) -> MessageId | None:
+        newest = b""
+        reader = await self.create_reader(topic, MessageId.earliest, is_read_compacted=True)
+        try:
+            while await reader.has_message_available():
+                message = await reader.read_next()
+                if message.partition_key() == key:
+                    newest = message.data()
+        finally:
+            await reader.close()
+        return position_in(newest, key, topic)
 
     def _keep(self, made: PartitionedProducer | MultiConsumer) -> None:
         if self._closed:

@@ -79,6 +79,13 @@ class Lookup:
         """
         return (await self._ask(topic, pb.OWNER, avoid)).address
 
+    async def replica(self, topic: str, *, avoid: str = "") -> str:
+        """Return the address of a broker that serves readers of the topic, whoever owns it.
+
+        The broker ``avoid`` is asked last. Raises as ``owner``.
+        """
+        return (await self._ask(topic, pb.REPLICA, avoid)).address
+
     async def partitions(self, topic: str) -> int:
         """Return the number of partitions, 0 for a topic without partitions.
 

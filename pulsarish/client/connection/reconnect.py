@@ -50,12 +50,16 @@ class Reconnector:
         parts: ClientContext,
         open_at: Callable[[str], Awaitable[None]],
         ended: Callable[[PulsarishError], None],
+        *,
+        anywhere: bool = False,
     ) -> None:
+        """``anywhere``: any broker will do, and rather not the owner."""
         self._what = what
         self._topic = topic
         self._parts = parts
         self._open_at = open_at
         self._ended = ended
+        self._anywhere = anywhere
         self._gone = asyncio.Event()
         self._closing = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -95,6 +99,11 @@ class Reconnector:
             )
             raise
 
+    async def _find(self, avoid: str) -> str:
+        lookup = self._parts.lookup
+        find = lookup.replica if self._anywhere else lookup.owner
+        return await find(self._topic, avoid=avoid)
+
     async def _run(self, known: str) -> None:
         parts = self._parts
         backoff = Backoff(0.1, 1.0, jitter=parts.random)
@@ -105,7 +114,7 @@ class Reconnector:
         while not self._closing.is_set():
             self._gone.clear()
             try:
-                address, known = known or await parts.lookup.owner(self._topic, avoid=avoid), ""
+                address, known = known or await self._find(avoid), ""
                 await self._open_at(address)
             except PulsarishError as error:
                 avoid = ""

@@ -26,6 +26,7 @@ def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscrib
         subscription_properties=options.subscription_properties,
         read_compacted=options.is_read_compacted,
         schema=schema_message(options.schema),
+        replica=options.replica,
         key_shared=_key_shared(options.key_shared_policy)
         if options.consumer_type is ConsumerType.KeyShared
         else None,

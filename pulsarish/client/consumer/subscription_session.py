@@ -80,7 +80,14 @@ class SubscriptionSession:
         self._seeks = seeks
         self._owner = owner
         self._partition = partition
-        self._reconnector = Reconnector("consumer", topic.full, parts, self._open_at, owner.on_end)
+        self._reconnector = Reconnector(
+            "consumer",
+            topic.full,
+            parts,
+            self._open_at,
+            owner.on_end,
+            anywhere=options.replica,
+        )
 
     # Subscribing, and subscribing again.
 

@@ -149,6 +149,7 @@ class ReaderArguments(TypedDict, total=False):
     properties: Mapping[str, str] | None
     start_message_from_rollback_seconds: int
     checkpoint_topic: str | None
+    replica: bool
 
 
 _NOT_IN_ASYNCIO: Final = ("message_listener", "pattern_auto_discovery_period", "reader_listener")

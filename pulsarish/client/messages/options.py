@@ -463,6 +463,7 @@ class ConsumerOptions:
         start: MessageId | None = None,
         start_message_from_rollback_seconds: int = 0,
         checkpoint_topic: str | None = None,
+        replica: bool = False,
     ) -> None:
         _unsupported(
             locals(),
@@ -612,6 +613,11 @@ class ConsumerOptions:
         """Readers: full name of the topic that keeps the reader's position; empty: none."""
         if checkpoint_topic is not None:
             self._keep_position(check_text("checkpoint_topic", checkpoint_topic))
+
+        self.replica = check_flag("replica", replica)
+        """Readers: whether any broker serves them, rather than the owner."""
+        if self.replica and self.is_read_compacted:
+            raise InvalidArgument("replica cannot read compacted: leave replica out, or the other")
 
     def _keep_position(self, checkpoint_topic: str) -> None:
         try:

@@ -29,9 +29,11 @@ from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursors.cursor_store import CursorStore
+from pulsarish.managed_ledger.followed_log import FollowedLog
 from pulsarish.managed_ledger.view_log import ViewWriter
 from pulsarish.managed_ledger.views import Views
 from pulsarish.metadata.tree_state import TreeState
+from pulsarish.model.ledger_metadata import LedgerState
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster.cluster import ClusterSettings
@@ -52,6 +54,19 @@ def _receipt_before_durable(_was: object) -> object:
         receipts._flushing = False
 
     return flush
+
+
+def _left_where_it_was(was: Callable[..., Any]) -> object:
+    async def look(log: FollowedLog, *, wait_seconds: float) -> None:
+        link, reader = log._chain.current, log._open
+        if link is not None and reader is not None and link.entries:
+            await reader.refresh()
+            if reader.metadata.state is LedgerState.CLOSED:
+                log._close(link, link.size_bytes)
+                return
+        await was(log, wait_seconds=wait_seconds)
+
+    return look
 
 
 def _deduplication_forgets(_was: object) -> object:
@@ -337,6 +352,10 @@ def _check_strangers(seed: int) -> None:
     judge(run_seed(seed, extras=("strangers",)))
 
 
+def _check_replicas(seed: int) -> None:
+    judge(run_seed(seed, faults=[], settings=SMALL, extras=("replicas", "brief")))
+
+
 def judge(result: Result) -> None:
     """Raise ``AssertionError`` with what a run broke."""
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
@@ -354,6 +373,14 @@ def _mutant(
 
 
 CLUSTER_MUTANTS: Final = (
+    _mutant(
+        "replica_leaves_a_ledger_early",
+        "a replica reads a ledger to the end that closing it has decided, before it goes on",
+        (3, 17),
+        replacing(FollowedLog, "_look", _left_where_it_was),
+        _check_replicas,
+        seeds=20,
+    ),
     _mutant(
         "receipt_before_durable",
         "an acknowledgement with a receipt is answered once it is durable",

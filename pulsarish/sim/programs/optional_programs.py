@@ -20,6 +20,7 @@ __all__ = [
     "HOSTILE",
     "PACKERS",
     "RENEWER",
+    "REPLICA_READERS",
     "SHARERS",
     "SHOUTERS",
     "TURNER",
@@ -36,6 +37,7 @@ TURNER: Final = "turner"
 RENEWER: Final = "renewer"
 HOSTILE: Final = "hostile"
 DUELISTS: Final = ("duelist0", "duelist1")
+REPLICA_READERS: Final = ("follower0", "follower1")
 _NODES: Final[dict[str, tuple[str, ...]]] = {
     "seeks": ("seeker", "wanderer"),
     "policies": ("manager",),
@@ -59,6 +61,7 @@ _NODES: Final[dict[str, tuple[str, ...]]] = {
     "long": (),
     "hostile": (HOSTILE,),
     "locked": ("herald", "granter", IMPOSTOR, *GUESTS),
+    "replicas": REPLICA_READERS,
 }
 APPLICATIONS: Final = frozenset(
     (
@@ -74,6 +77,7 @@ APPLICATIONS: Final = frozenset(
         *SHARERS,
         *PACKERS,
         *SHOUTERS[1:],
+        *REPLICA_READERS,
         "herald",
     )
 )
@@ -97,6 +101,7 @@ _CHANCES: Final = {
     "hostile": 0.2,
     # without those that are hostile: one seed in four
     "locked": 0.31,
+    "replicas": 0.25,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import Timeout
@@ -9,16 +11,26 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster.oracle import Place
 from pulsarish.sim.cluster.stage import LAST_SECONDS, Stage, place_of, text_of
 
-__all__ = ["read_everything", "read_first", "read_tail"]
+__all__ = ["read_everything", "read_first", "read_replica", "read_tail"]
 
 
 async def read_tail(stage: Stage, world: World) -> None:
     """Run one session of a reader: from the earliest message, or from the end of the log on."""
-    rng = stage.rng
+    await _read(stage, world, stage.rng, "a reader", replica=False)
+
+
+async def read_replica(stage: Stage, world: World, rng: random.Random) -> None:
+    """Run one session of a reader that any broker serves."""
+    await _read(stage, world, rng, "a reader of a replica", replica=True)
+
+
+async def _read(stage: Stage, world: World, rng: random.Random, who: str, *, replica: bool) -> None:
     async with stage.connected(world) as client:
         start = rng.choice((MessageId.earliest, MessageId.latest))
         topic = rng.choice(await client.get_topic_partitions(stage.topic))
-        reader = await client.create_reader(topic, start, receiver_queue_size=rng.choice((1, 10)))
+        reader = await client.create_reader(
+            topic, start, receiver_queue_size=rng.choice((1, 10)), replica=replica
+        )
         seen: list[Place] = []
         stage.oracle.tails.append(seen)
         ends = rng.uniform(2.0, 12.0) + world.clock.monotonic()
@@ -27,7 +39,7 @@ async def read_tail(stage: Stage, world: World) -> None:
                 message = await reader.read_next(timeout_millis=500)
             except Timeout:
                 continue
-            _saw(stage, seen, message, "a reader")
+            _saw(stage, seen, message, who)
 
 
 async def read_everything(stage: Stage, world: World) -> list[Place]:

@@ -66,6 +66,7 @@ from pulsarish.sim.programs.optional_programs import (
     HOSTILE,
     PACKERS,
     RENEWER,
+    REPLICA_READERS,
     SHARERS,
     SHOUTERS,
     TURNER,
@@ -80,7 +81,7 @@ from pulsarish.sim.programs.publishers import (
     publish_last,
     publish_rest,
 )
-from pulsarish.sim.programs.readers import read_everything, read_first, read_tail
+from pulsarish.sim.programs.readers import read_everything, read_first, read_replica, read_tail
 from pulsarish.sim.programs.resetters import SUBSCRIPTION as MOVER
 from pulsarish.sim.programs.resetters import Mover
 from pulsarish.sim.programs.rival_admins import SUBSCRIPTION as DUEL
@@ -450,6 +451,10 @@ class _Run:
             yield self._program(sim.nodes[STRANGER], STRANGER, self.stranger.session)
         if self.mover is not None:
             yield self._program(sim.nodes[MOVER], MOVER, self.mover.session)
+        if "replicas" in self.extras:
+            for name in REPLICA_READERS:
+                work = partial(read_replica, stage, rng=self._extra(name))
+                yield self._program(sim.nodes[name], name, work)
         if "hostile" in self.extras:
             peer = HostilePeer(
                 stage,

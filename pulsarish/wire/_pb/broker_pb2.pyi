@@ -13,6 +13,7 @@ EXCLUSIVE_WITH_FENCING: AccessMode
 LATEST: InitialPosition
 OWNER: LookupWanted
 PARTITIONS: LookupWanted
+REPLICA: LookupWanted
 SHARED: AccessMode
 STICKY: KeySharedMode
 SUB_EXCLUSIVE: SubscriptionType
@@ -500,7 +501,7 @@ class SendFailed(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "key_shared", "priority_level", "properties", "read_compacted", "request_id", "schema", "start", "start_rollback_seconds", "subscription", "subscription_properties", "topic", "type"]
+    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "key_shared", "priority_level", "properties", "read_compacted", "replica", "request_id", "schema", "start", "start_rollback_seconds", "subscription", "subscription_properties", "topic", "type"]
     class PropertiesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -523,6 +524,7 @@ class Subscribe(_message.Message):
     PRIORITY_LEVEL_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     READ_COMPACTED_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -539,6 +541,7 @@ class Subscribe(_message.Message):
     priority_level: int
     properties: _containers.ScalarMap[str, str]
     read_compacted: bool
+    replica: bool
     request_id: int
     schema: Schema
     start: MessageId
@@ -547,7 +550,7 @@ class Subscribe(_message.Message):
     subscription_properties: _containers.ScalarMap[str, str]
     topic: str
     type: SubscriptionType
-    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., key_shared: _Optional[_Union[KeySharedPolicy, _Mapping]] = ..., subscription_properties: _Optional[_Mapping[str, str]] = ..., start_rollback_seconds: _Optional[int] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., key_shared: _Optional[_Union[KeySharedPolicy, _Mapping]] = ..., subscription_properties: _Optional[_Mapping[str, str]] = ..., start_rollback_seconds: _Optional[int] = ..., replica: bool = ...) -> None: ...
 
 class Subscribed(_message.Message):
     __slots__ = ["consumer_id", "outcome"]

@@ -1,0 +1,1 @@
+"""Read replicas: topics of other brokers, served to readers here."""

@@ -1,0 +1,186 @@
+"""Readers of brokers that do not own the topic: nothing above what is confirmed, nothing skipped,
+whatever happens to the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pulsarish.broker.topics.topic import Topic
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.asyncio_consumer import AsyncReader
+from pulsarish.client.enums import InitialPosition
+from pulsarish.client.message_id import MessageId
+from pulsarish.model.errors import InvalidArgument, NotAllowed, Timeout, TopicNotFound
+from tests.support.brokered import Brokered, play_with_brokers
+
+TOPIC = "persistent://public/default/t"
+KEPT = {"default_retention_time_minutes": -1, "default_retention_size_mb": -1}
+
+
+def owner_of(brokered: Brokered) -> str:
+    return next(
+        name
+        for name, broker in brokered.cluster.brokers.items()
+        if brokered.node(name).alive and TOPIC in broker._topics.loaded
+    )
+
+
+async def read_on(brokered: Brokered, start: MessageId = MessageId.earliest) -> AsyncReader:
+    """A reader at the broker that does not own the topic."""
+    (other,) = set(brokered.cluster.brokers) - {owner_of(brokered)}
+    reader = await brokered.client().create_reader(TOPIC, start, replica=True)
+    assert TOPIC in brokered.cluster.brokers[other]._topics.replicas.open
+    return reader
+
+
+async def publish(client: AsyncClient, first: int, count: int) -> None:
+    producer = await client.create_producer(TOPIC)
+    for sent in [producer.send_soon(b"%d" % number) for number in range(first, first + count)]:
+        await sent
+    await producer.close()
+
+
+async def take(reader: AsyncReader, count: int) -> list[int]:
+    return [int((await reader.read_next(20_000)).data()) for _ in range(count)]
+
+
+def test_a_replica_reads_what_there_was_and_what_comes() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, 0, 20)
+        reader = await read_on(brokered)
+        assert await take(reader, 20) == list(range(20))
+        began = brokered.world.clock.monotonic()
+        await publish(client, 20, 1)
+        assert await take(reader, 1) == [20]
+        assert brokered.world.clock.monotonic() - began < 3
+        await reader.seek(MessageId.earliest)
+        assert await take(reader, 21) == list(range(21))
+        latest = await read_on(brokered, MessageId.latest)
+        with pytest.raises(Timeout):
+            await latest.read_next(2_000)
+        await publish(client, 21, 3)
+        assert await take(latest, 3) == await take(reader, 3) == [21, 22, 23]
+        await reader.close()
+        await latest.close()
+        assert not any(
+            broker._topics.replicas.open for broker in brokered.cluster.brokers.values()
+        ), "without readers nothing is followed"
+
+    play_with_brokers(scenario, brokers=2, **KEPT)
+
+
+@pytest.mark.parametrize("how", ["crash", "unload", "roll"])
+def test_readers_do_not_notice_that_ledgers_and_owners_change(how: str) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, 0, 10)
+        reader = await read_on(brokered)
+        owner = owner_of(brokered)
+        numbers: list[int] = []
+
+        async def follow() -> None:
+            while len(numbers) < 60:
+                numbers.append(int((await reader.read_next(60_000)).data()))
+
+        following = asyncio.ensure_future(follow())
+        for first in range(10, 60, 10):
+            topic = brokered.topic(TOPIC)
+            if how == "crash" and first == 30:
+                brokered.node(owner).crash()
+            elif how == "unload":
+                await brokered.cluster.brokers[owner_of(brokered)]._topics.unload(topic.name)
+            elif how == "roll":
+                await topic.log.roll()
+            await publish(client, first, 10)
+        await following
+        assert numbers == list(range(60))
+
+    play_with_brokers(scenario, brokers=2, **KEPT)
+
+
+def test_nothing_is_read_before_it_is_confirmed() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, 0, 5)
+        reader = await read_on(brokered)
+        assert await take(reader, 5) == list(range(5))
+        # One copy is stored, and two are needed.
+        for name in ("bookie1", "bookie2"):
+            brokered.node(name).crash()
+        producer = await client.create_producer(TOPIC, send_timeout_millis=60_000)
+        sent = producer.send_soon(b"5")
+        with pytest.raises(Timeout):
+            await reader.read_next(5_000)
+        assert not sent.done()
+        for name in ("bookie1", "bookie2"):
+            await brokered.cluster.start_bookie(name)
+        await sent
+        assert await take(reader, 1) == [5]
+
+    play_with_brokers(scenario, brokers=2, **KEPT)
+
+
+def test_a_replica_fences_nothing_and_keeps_nothing() -> None:
+    """The owner goes on with its ledger, and trims it when its own subscriptions are done."""
+
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.Earliest)
+        await publish(client, 0, 10)
+        topic: Topic = brokered.topic(TOPIC)
+        before = topic.log.ledgers[-1].ledger_id
+        reader = await read_on(brokered)
+        assert await take(reader, 3) == [0, 1, 2]
+        await publish(client, 10, 10)
+        assert brokered.topic(TOPIC) is topic
+        assert topic.log.ledgers[-1].ledger_id == before
+        for _ in range(20):
+            await consumer.acknowledge(await consumer.receive(5_000))
+        await brokered.world.clock.sleep(5)
+        await topic.log.roll()
+        await brokered.until(lambda: topic.log.entries == 0)
+        await brokered.world.clock.sleep(5)
+        # What the reader has in its queue it reads; what it had not it skips, as on the owner.
+        await publish(client, 20, 1)
+        found = await take(reader, 18)
+        assert found[-1] == 20
+        await reader.close()
+
+    play_with_brokers(scenario, brokers=2, seeds=1)
+
+
+def test_a_replica_ends_with_its_topic() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, 0, 3)
+        reader = await read_on(brokered)
+        assert await take(reader, 3) == [0, 1, 2]
+        await brokered.topic(TOPIC).terminate()
+        with pytest.raises(Timeout):
+            await reader.read_next(3_000)
+        name = brokered.topic(TOPIC).name
+        await brokered.cluster.brokers[owner_of(brokered)]._topics.delete(name, force=True)
+        with pytest.raises(TopicNotFound):
+            await reader.read_next(10_000)
+
+    play_with_brokers(scenario, brokers=2, seeds=1, **KEPT)
+
+
+def test_what_is_refused() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, 0, 1)
+        for topic, options, error, said in (
+            (TOPIC, {"is_read_compacted": True}, InvalidArgument, "cannot read compacted"),
+            (f"{TOPIC}-partition-7", {}, TopicNotFound, "does not exist"),
+            ("non-persistent://public/default/n", {}, NotAllowed, "stores nothing"),
+            (TOPIC, {"replica": 1}, InvalidArgument, "replica is 1"),
+        ):
+            with pytest.raises(error, match=said):
+                await client.create_reader(topic, MessageId.earliest, **{"replica": True} | options)
+
+    play_with_brokers(scenario, brokers=2, seeds=1)
