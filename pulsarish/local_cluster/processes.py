@@ -50,7 +50,7 @@ __all__ = [
     "service_urls",
 ]
 
-READY_TIMEOUT_SECONDS: Final = 30.0
+_READY_SECONDS: Final = 30.0
 STOP_TIMEOUT_SECONDS: Final = 20.0
 _HEALTH_TIMEOUT_SECONDS: Final = 2.0
 _PORT_TIMEOUT_SECONDS: Final = 2.0
@@ -249,10 +249,14 @@ def _ports(base_port: int | None) -> Iterator[int]:
 
 
 class Cluster:
-    """A cluster under one directory."""
+    """A cluster under one directory.
 
-    def __init__(self, directory: Path) -> None:
+    Its nodes are late after ``ready_seconds``.
+    """
+
+    def __init__(self, directory: Path, *, ready_seconds: float = _READY_SECONDS) -> None:
         self.directory = directory.absolute()
+        self._ready_seconds = ready_seconds
 
     @property
     def _plan_path(self) -> Path:
@@ -432,14 +436,12 @@ class Cluster:
                 f"it does not answer at port {node.http_port}: {error or type(error).__name__}",
             )
 
-    def wait_ready(
-        self, nodes: Iterable[NodePlan], *, timeout_seconds: float = READY_TIMEOUT_SECONDS
-    ) -> None:
+    def wait_ready(self, nodes: Iterable[NodePlan]) -> None:
         """Return when all answer that they can serve.
 
         Raises with the end of the log of one that ended or is late.
         """
-        deadline = time.monotonic() + timeout_seconds
+        deadline = time.monotonic() + self._ready_seconds
         for node in nodes:
             while self._health(node)[0] != "ok":
                 if self.pid(node.name) is None:
@@ -448,7 +450,7 @@ class Cluster:
                     )
                 if time.monotonic() > deadline:
                     raise Timeout(
-                        f"{node.name} was not ready within {timeout_seconds:.0f} s; "
+                        f"{node.name} was not ready within {self._ready_seconds:.0f} s; "
                         f"{self._log_tail(node.name)}"
                     )
                 time.sleep(_POLL_SECONDS)

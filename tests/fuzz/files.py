@@ -50,7 +50,7 @@ def _fuzz_cluster(
     """Damage files of one cluster until the end, or until a node no longer starts because of
     damage that it served with before.
     """
-    cluster = Cluster(directory)
+    cluster = Cluster(directory, ready_seconds=180.0)
     cluster.create(plan_cluster(bookies=3, brokers=1, metadata="embedded", base_port=0))
     served_damaged: set[str] = set()
     try:

@@ -72,6 +72,7 @@ ports.
 ROUND_INPUTS: Final = 200
 _AT_ONCE: Final = 8
 _ANSWER_SECONDS: Final = 0.05
+_READY_SECONDS: Final = 180.0  # ten targets may share a machine
 _CALL_SECONDS: Final = 5.0
 _KEPT_INPUTS: Final = 2 * ROUND_INPUTS
 _LAGS: Final = re.compile(
@@ -517,7 +518,7 @@ def fuzzed_cluster(directory: Path, *, locked: bool = False) -> Iterator[Cluster
     and the proxy's for clients.
     """
     nodes = plan_cluster(bookies=1, brokers=1, metadata="embedded", base_port=0)
-    cluster = Cluster(directory)
+    cluster = Cluster(directory, ready_seconds=_READY_SECONDS)
     if locked:
         lock_cluster(cluster, nodes)
     for node in nodes:
