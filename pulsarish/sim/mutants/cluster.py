@@ -24,7 +24,7 @@ from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
 from pulsarish.client.producer.send_queue import SendQueue
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
-from pulsarish.managed_ledger import managed_ledger
+from pulsarish.managed_ledger import readable_log
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
@@ -452,7 +452,7 @@ CLUSTER_MUTANTS: Final = (
         "foreign_id_sought",
         "a seek to a ledger that is not the topic's is refused",
         (18,),
-        replacing(managed_ledger, "judge_foreign", _foreign_is_ours),
+        replacing(readable_log, "judge_foreign", _foreign_is_ours),
         _check_strangers,
         seeds=40,
     ),
