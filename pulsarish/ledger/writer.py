@@ -116,8 +116,8 @@ class LedgerWriter:
         return self._core.metadata
 
     def unchanged(self) -> Sequence[Op]:
-        """Return checks for a commit that names the ledger: it is refused when another process has
-        changed or deleted the record.
+        """Return checks for a commit that names the ledger, open or closed: it is refused when
+        another process has changed or deleted the record.
         """
         return [Op("check", paths.ledger(self.ledger_id), version=self._version)]
 
@@ -408,7 +408,7 @@ class LedgerWriter:
         while True:
             closed = base.closed(self._core.confirmed, self._sent_length)
             try:
-                await self._store.store(
+                self._version = await self._store.store(
                     closed, self._version, self._core.missing_members_after_close()
                 )
             except Conflict:

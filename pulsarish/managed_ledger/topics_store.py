@@ -178,10 +178,7 @@ async def delete_topic(
         if record.compacted is not None and record.compacted.ledger_id >= 0:
             wanted.append(record.compacted.ledger_id)
         for cursor, _version in cursors:
-            wanted += [
-                *cursor.deleting,
-                *([cursor.cursor_ledger] if cursor.cursor_ledger >= 0 else []),
-            ]
+            wanted += [*cursor.deleting, *cursor.ledgers_in_use]
         now = await records.update(path, TopicRecord, lambda _found: None)
         if now is None or not now[0].deleted:
             return  # as above: the listed cursors may belong to the new topic

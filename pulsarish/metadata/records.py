@@ -262,8 +262,10 @@ class CursorRecord(msgspec.Struct, frozen=True):
     ranges: tuple[int, ...] = ()
     batches: tuple[tuple[int, int, str], ...] = ()
     cursor_ledger: int = -1
-    # cursor ledgers out of use whose deletion is intended but not yet known to be finished
+    # ledgers out of use whose deletion is intended but not yet known to be finished
     deleting: tuple[int, ...] = ()
+    # ledgers that hold buckets of delayed entries
+    delayed: tuple[int, ...] = ()
     deleted: bool = False  # the subscription itself is being deleted
     properties: dict[str, int] = {}
     subscription_properties: dict[str, str] = {}  # properties that users set
@@ -271,6 +273,11 @@ class CursorRecord(msgspec.Struct, frozen=True):
     last_active_ms: int = 0
     created_ms: int = 0
     token: str = ""
+
+    @property
+    def ledgers_in_use(self) -> tuple[int, ...]:
+        """The ids of the ledgers that the subscription uses, without those to be deleted."""
+        return self.delayed if self.cursor_ledger < 0 else (self.cursor_ledger, *self.delayed)
 
 
 class TopicPolicies(msgspec.Struct, frozen=True):

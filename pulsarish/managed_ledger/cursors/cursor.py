@@ -12,6 +12,7 @@ from itertools import islice
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursors.cursor_store import CursorStore
+from pulsarish.managed_ledger.cursors.delay_ledgers import DelayLedgers
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.ack_ranges import AckedRange
 from pulsarish.model.errors import InvalidPosition, PulsarishError, TopicFenced
@@ -68,6 +69,10 @@ class Cursor:
         kept entry. Counted in memory.
         """
         self._ended: PulsarishError | None = None
+        self.delay_ledgers = (
+            None if store is None else DelayLedgers(store, lambda: self._ended, fence)
+        )
+        """Where buckets of delayed entries are; ``None``: the cursor is not durable."""
         # the present write; all callers that wait for it share its result
         self._round: asyncio.Future[None] | None = None
         self._flush_due = False

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.reader import LedgerReader
+from pulsarish.ledger.writer import LedgerWriter, WriterListener
 from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursors.cursor_log import CursorLog, read_cursor_log
 from pulsarish.managed_ledger.cursors.cursor_state import CursorImage, restore
@@ -112,9 +114,15 @@ class CursorStore:
         self._node_writes: deque[float] = deque(maxlen=max(1, options.cursor_node_writes_max))
         # used only to test membership: their deletion is finished, the record still names them
         self._deleted: set[int] = set()
+        # ledgers that a write with an unknown outcome has named as buckets
+        self._doubtful: tuple[int, ...] = ()
 
     def use_options(self, options: ManagedLedgerOptions) -> None:
         self._options = options
+
+    @property
+    def _purpose(self) -> LedgerPurpose:
+        return LedgerPurpose(PurposeKind.CURSOR, f"{self._topic.name.full}#{self.name}")
 
     @property
     def has_ledger(self) -> bool:
@@ -301,8 +309,9 @@ class CursorStore:
         """Create a new ledger with a snapshot, then name it in the node: the pointer is never
         stored before its target.
         """
-        purpose = LedgerPurpose(PurposeKind.CURSOR, f"{self._topic.name.full}#{self.name}")
-        log = await CursorLog.create(self._ledgers, self._options, purpose, self._clock.monotonic())
+        log = await CursorLog.create(
+            self._ledgers, self._options, self._purpose, self._clock.monotonic()
+        )
         image, number = core.take_image()
         try:
             await log.write_snapshot(image)
@@ -311,13 +320,13 @@ class CursorStore:
             # The ledger was in no record while metadata and bookies were asked. It was removed as
             # an orphan, or will be.
             log.abandon()
-            await self._discard(log.ledger_id)
+            await self.discard(log.ledger_id)
             raise ServiceNotReady(
                 f"the next ledger of cursor {self.name} was changed by another process: {conflict}"
             ) from conflict
         except PulsarishError:
             log.abandon()
-            await self._discard(log.ledger_id)
+            await self.discard(log.ledger_id)
             raise
         core.wrote(image, number)
         await self._leave_log()
@@ -338,7 +347,7 @@ class CursorStore:
             return image
         return CursorImage(image.mark_ledger, image.mark_entry, properties={})
 
-    async def _discard(self, ledger_id: int) -> None:
+    async def discard(self, ledger_id: int) -> None:
         """Delete a ledger that was created and not used, unless the node names it after all: then
         another owner continues from it.
         """
@@ -358,7 +367,10 @@ class CursorStore:
     async def _refers_to(self, ledger_id: int) -> bool:
         await self._topic.records.sync(self.cell.path)
         found = await self._topic.records.get(self.cell.path, CursorRecord)
-        return found is not None and ledger_id in (found[0].cursor_ledger, *found[0].deleting)
+        return found is not None and ledger_id in (
+            *found[0].ledgers_in_use,
+            *found[0].deleting,
+        )
 
     async def note_active(self, now_ms: int) -> None:
         """Record in the node that the subscription is in use. Raises as ``write``."""
@@ -378,6 +390,41 @@ class CursorStore:
         """
         if not self.cell.settled:
             await write_cursor_record(self._topic, self.cell, self.cell.record)
+
+    # -- buckets of delayed entries
+
+    async def create_ledger(self, listener: WriterListener) -> LedgerWriter:
+        """Create a ledger of the cursor. Raises ``NotEnoughBookies``, ``MetadataUnavailable``."""
+        options = self._options
+        return await self._ledgers.create(
+            ensemble_size=options.ensemble_size,
+            write_quorum=options.write_quorum,
+            ack_quorum=options.ack_quorum,
+            purpose=self._purpose,
+            listener=listener,
+        )
+
+    async def open_ledger(self, ledger_id: int) -> LedgerReader:
+        """Open a ledger of the cursor. Raises as ``LedgerClient.open``."""
+        return await self._ledgers.open(ledger_id)
+
+    async def name_delayed(self, ids: tuple[int, ...], with_ops: Sequence[Op]) -> None:
+        """Name these bucket ledgers in the node, and delete those that it named before.
+
+        Raises as ``write``, and ``Conflict`` when ``with_ops`` are refused.
+        """
+        base = self.cell.record
+        before = dict.fromkeys((*base.delayed, *self._doubtful))
+        deleting = (
+            *(found for found in base.deleting if found not in self._deleted),
+            *(found for found in before if found not in ids),
+        )
+        self._doubtful = (*before, *(found for found in ids if found not in before))
+        record = msgspec.structs.replace(base, delayed=ids, deleting=deleting)
+        await write_cursor_record(self._topic, self.cell, record, with_ops=with_ops)
+        self._doubtful = ()
+        self._deleted.intersection_update(deleting)
+        await self.finish_deletions()
 
     # -- idle and closing
 
@@ -418,15 +465,13 @@ class CursorStore:
         Raises as ``write``.
         """
         record = self.cell.record
-        deleting = (
-            record.deleting
-            if record.cursor_ledger < 0
-            else (*record.deleting, record.cursor_ledger)
-        )
+        deleting = (*record.deleting, *record.ledgers_in_use)
         await write_cursor_record(
             self._topic,
             self.cell,
-            msgspec.structs.replace(record, deleted=True, cursor_ledger=-1, deleting=deleting),
+            msgspec.structs.replace(
+                record, deleted=True, cursor_ledger=-1, delayed=(), deleting=deleting
+            ),
         )
         self.abandon()
 

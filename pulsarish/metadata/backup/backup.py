@@ -32,7 +32,7 @@ _NOT_OURS: Final = "/zookeeper"  # ZooKeeper's own, when the root has no chroot
 
 
 def ledgers_named(path: str, data: bytes) -> tuple[int, ...]:
-    """Return the ledgers that this node's record names: a topic's chain, or a cursor's ledger.
+    """Return the ledgers that this node's record names: a topic's chain, or a cursor's ledgers.
 
     Raises ``CorruptData``.
     """
@@ -42,8 +42,7 @@ def ledgers_named(path: str, data: bytes) -> tuple[int, ...]:
         case 4:
             return tuple(link.ledger_id for link in decode_record(data, TopicRecord, path).ledgers)
         case 6 if path.split("/")[5] == "cursors":
-            cursor = decode_record(data, CursorRecord, path)
-            return () if cursor.cursor_ledger < 0 else (cursor.cursor_ledger,)
+            return decode_record(data, CursorRecord, path).ledgers_in_use
         case _:
             return ()
 

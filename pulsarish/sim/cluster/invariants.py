@@ -467,7 +467,7 @@ class Invariants:
                     used.add(topic.compacted.ledger_id)
             elif path.split("/")[5:6] == ["cursors"] and path.count("/") == 6:
                 cursor = decode_record(node.data, CursorRecord, path)
-                used.update((cursor.cursor_ledger, *cursor.deleting))
+                used.update((*cursor.ledgers_in_use, *cursor.deleting))
         there = [
             record
             for ledger_id, record in self.ledgers.items()

@@ -346,8 +346,10 @@ def references_of(
             )
         )
     for cursor_path, cursor in cursors.items():
-        if cursor.cursor_ledger >= 0:
-            found.append((cursor.cursor_ledger, Reference(cursor_path, Use.CURSOR, owner)))
+        found += [
+            (ledger_id, Reference(cursor_path, Use.CURSOR, owner))
+            for ledger_id in cursor.ledgers_in_use
+        ]
         found += [
             (ledger_id, Reference(cursor_path, Use.DELETING, owner))
             for ledger_id in cursor.deleting

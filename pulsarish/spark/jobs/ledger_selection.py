@@ -153,4 +153,4 @@ async def _of_cursors(records: Records, name: TopicName) -> Sequence[int]:
         f"{paths.cursors(name)}/{child}" for child in await records.children(paths.cursors(name))
     ]
     found = await records.get_many(nodes, CursorRecord) if nodes else []
-    return [row[0].cursor_ledger for row in found if row is not None and row[0].cursor_ledger >= 0]
+    return [ledger_id for row in found if row is not None for ledger_id in row[0].ledgers_in_use]

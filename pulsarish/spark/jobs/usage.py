@@ -174,7 +174,7 @@ async def _page(
         freeable = {link.ledger_id for link in record[0].ledgers[:over]}
         closed = {link.ledger_id: link.closed_ms for link in record[0].ledgers}
         ids = named_by_topic(record[0]) + [
-            cursor.cursor_ledger for cursor in cursors.values() if cursor.cursor_ledger >= 0
+            ledger_id for cursor in cursors.values() for ledger_id in cursor.ledgers_in_use
         ]
         there = (
             await here.records.get_many([paths.ledger(each) for each in ids], LedgerMetadata)
