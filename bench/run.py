@@ -15,6 +15,7 @@ BENCHES = (
     "bookie",
     "client",
     "cluster",
+    "delayed",
     "failover",
     "steady",
     "topics",

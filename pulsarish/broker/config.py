@@ -664,9 +664,37 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="Entries to be delivered later at which a subscription reads nothing new.",
+            description=(
+                "Entries to be delivered later that only memory has, at which a subscription "
+                "reads nothing new."
+            ),
         ),
     ] = 500_000
+    delayed_delivery_min_index_count_per_bucket: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "Entries to be delivered later in memory, at which a subscription stores them in "
+                "a ledger."
+            ),
+        ),
+    ] = 50_000
+    delayed_delivery_max_num_buckets: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Such ledgers of one subscription; when there are more, two are merged.",
+        ),
+    ] = 50
+    delayed_delivery_max_indexes_per_bucket_snapshot_segment: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="Entries to be delivered later that are loaded from a ledger at once.",
+        ),
+    ] = 5_000
     subscription_key_shared_consistent_hashing_replica_points: Annotated[
         int,
         Meta(

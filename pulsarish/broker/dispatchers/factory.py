@@ -145,12 +145,17 @@ class ReadyMaker:
         """Whether delivery times are obeyed."""
         return self._topic_limits.policies[DELAYED_DELIVERY].active
 
+    @property
+    def now_ms(self) -> int:
+        """The time by which entries are due."""
+        return self._clock.wall_ms() if self.delays else DELAYS_OVER
+
     def release(self, dispatcher: Dispatcher) -> None:
         """Redeliver the delayed entries that are due."""
         reads = dispatcher.reads
         if reads.delayed and dispatcher.has_room:
             reads.delayed.tick_ms = self._topic_limits.policies[DELAYED_DELIVERY].tick_ms
-            reads.release(self._clock.wall_ms() if self.delays else DELAYS_OVER)
+            reads.release(self.now_ms)
 
     def wait_seconds(self, dispatcher: Dispatcher) -> float | None:
         """Return the seconds until a delayed entry is due; ``None``: no entry is delayed.

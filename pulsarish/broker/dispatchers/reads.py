@@ -34,7 +34,7 @@ class ReadLimits:
     backoff_min_seconds: float
     backoff_max_seconds: float
     delayed_max: int = 1 << 62
-    """Delayed entries that are kept in memory; at this number nothing new is read."""
+    """Delayed entries that only memory has; at this number nothing new is read."""
 
 
 class Ready(NamedTuple):
@@ -117,6 +117,7 @@ class Reads:
         """
         if self._out is not None:
             return None
+        self.position = self.delayed.next_to_read(self.position)
         if self._again and not self.ready_again:
             self._out = self._plan_again()
         elif (
@@ -126,7 +127,8 @@ class Reads:
             and self.position <= end
             and self._empty_at != end
         ):
-            self._out = Read(self.position, self._entries, self._epoch, ())
+            entries_max = self.delayed.read_length(self.position, self._entries)
+            self._out = Read(self.position, entries_max, self._epoch, ())
         return self._out
 
     def _plan_again(self) -> Read:
@@ -174,10 +176,11 @@ class Reads:
         self._empty_at = None
         last = entries[-1].position
         self.position = Position(last.ledger_id, last.entry_id + 1)
-        acknowledged = self._acknowledged
-        self.ready.extend(
-            self._due([entry for entry in entries if not acknowledged(entry.position)])
-        )
+        acknowledged, delayed = self._acknowledged, self.delayed
+        left = [entry for entry in entries if not acknowledged(entry.position)]
+        if delayed.reaches(entries[0].position):
+            left = [entry for entry in left if not delayed.holds(entry.position)]
+        self.ready.extend(self._due(left))
 
     def came(self, entries: Sequence[Ready]) -> None:
         """Take entries that came without a read and are the next ones in order."""
@@ -197,7 +200,7 @@ class Reads:
         return messages
 
     def _due(self, entries: list[Ready]) -> list[Ready]:
-        """Return the entries to deliver now; keep the delayed ones in memory."""
+        """Return the entries to deliver now; keep the delayed ones for later."""
         if not any(entry.due_ms for entry in entries):
             return entries
         for entry in entries:
@@ -211,13 +214,14 @@ class Reads:
         The others stay in the compact form.
         """
         if self.delayed:
-            self.deliver_again(self.delayed.take_due(now_ms, self._release_room))
+            due = self.delayed.take_due(now_ms, self._release_room)
+            self.deliver_again([each for each in due if not self._acknowledged(each)])
 
     def wait_ms(self, now_ms: int) -> int | None:
         """Return the milliseconds until a delayed entry is due and can be released; ``None``: no
         entry is delayed.
         """
-        due_ms = self.delayed.next_due_ms
+        due_ms = self.delayed.next_ready_ms
         return None if due_ms is None or not self._release_room else max(0, due_ms - now_ms)
 
     @property
@@ -247,7 +251,7 @@ class Reads:
         self._epoch += 1
         self.position = position
         self.gone = ()
-        self.delayed.clear()
+        self.delayed.rewind(position)
         self.ready.clear()
         self.ready_again.clear()
         self._again.clear()
@@ -270,6 +274,7 @@ class Reads:
         return self._again_members.union(entry.position for entry in self.ready_again)
 
     def check(self) -> None:
+        self.delayed.check()
         assert len(self._again) == len(self._again_members)
         previous: Position | None = None
         for entry in self.ready:

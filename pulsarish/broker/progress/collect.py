@@ -97,7 +97,7 @@ def snapshot_of(
         else 0,
         handing_over_max_ms=loop.hand_over_ms,
         delayed=len(reads.delayed),
-        delayed_max=reads.delayed.entries_max,
+        delayed_full=reads.delayed.is_full,
         next_due_ms=reads.delayed.next_due_ms or 0,
         holes=cursor.hole_count,
         holes_since_ms=marks.holes_since_ms,

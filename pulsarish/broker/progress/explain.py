@@ -79,7 +79,7 @@ def can_move(snapshot: SubscriptionSnapshot) -> bool:
     takers = [consumer for consumer in snapshot.consumers if consumer.can_take]
     if not takers or _is_blocked(snapshot):
         return False
-    new = snapshot.has_unread and not snapshot.is_beyond_holes and not _delays_full(snapshot)
+    new = snapshot.has_unread and not snapshot.is_beyond_holes and not snapshot.delayed_full
     due = 0 < snapshot.next_due_ms <= snapshot.now_ms - _LATE_MS
     if snapshot.kind is DispatcherKind.KEY_SHARED:
         if snapshot.ready or snapshot.lost_sight or any(consumer.lined_up for consumer in takers):
@@ -221,10 +221,10 @@ def _delays(snapshot: SubscriptionSnapshot) -> Waiting | None:
         return None
     data = {"entries": snapshot.delayed, "nextDueMs": snapshot.next_due_ms}
     first = f"the first of them is due in {duration(snapshot.next_due_ms - snapshot.now_ms)}"
-    if _delays_full(snapshot):
+    if snapshot.delayed_full:
         text = (
-            f"{snapshot.delayed} entries are to be delivered later, the limit "
-            f"delayed_delivery_max_entries_per_subscription; {first}."
+            f"{snapshot.delayed} entries are to be delivered later, of which memory holds as many "
+            f"as delayed_delivery_max_entries_per_subscription allows; {first}."
         )
         return Waiting(
             "waiting",
@@ -238,10 +238,6 @@ def _delays(snapshot: SubscriptionSnapshot) -> Waiting | None:
     return Waiting(
         "waiting", "delayed", text, snapshot.last_consumed_ms, snapshot.next_due_ms, data
     )
-
-
-def _delays_full(snapshot: SubscriptionSnapshot) -> bool:
-    return 0 < snapshot.delayed_max <= snapshot.delayed
 
 
 def _unacknowledged(snapshot: SubscriptionSnapshot) -> Waiting:

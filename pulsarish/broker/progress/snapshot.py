@@ -94,7 +94,7 @@ class SubscriptionSnapshot:
     handing_over_max_ms: int = 0
 
     delayed: int = 0
-    delayed_max: int = 0
+    delayed_full: bool = False
     next_due_ms: int = 0
 
     holes: int = 0

@@ -301,6 +301,18 @@ SUBSCRIPTION: Final[Sequence[Row[SubscriptionReading]]] = (
         lambda each: len(each.subscription.dispatcher.reads.delayed),
     ),
     Row(
+        "pulsar_subscription_delayed_index_size_bytes",
+        "gauge",
+        "Memory that entries to be delivered at a later time take, about.",
+        lambda each: each.subscription.dispatcher.reads.delayed.size_bytes,
+    ),
+    Row(
+        "pulsar_subscription_delayed_index_buckets",
+        "gauge",
+        "Buckets of entries to be delivered at a later time.",
+        lambda each: len(each.subscription.dispatcher.reads.delayed.buckets),
+    ),
+    Row(
         "pulsar_subscription_blocked_on_unacked_messages",
         "gauge",
         "1 while nothing is delivered because of unacknowledged messages.",

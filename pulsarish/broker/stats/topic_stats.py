@@ -343,6 +343,8 @@ class Statistics:
             "messagesToRedeliver": dispatcher.again_count,
             "msgInReplay": dispatcher.again_count,
             "msgDelayed": len(dispatcher.reads.delayed),
+            "delayedMessageIndexSizeInBytes": dispatcher.reads.delayed.size_bytes,
+            "delayedMessageBuckets": len(dispatcher.reads.delayed.buckets),
             "markDeletePosition": str(cursor.mark_delete),
             "readPosition": str(dispatcher.reads.position),
             "trimmedPositions": cursor.trimmed_positions,

@@ -117,6 +117,8 @@ class UnloadedTopic:
             "messagesToRedeliver": 0,
             "msgInReplay": 0,
             "msgDelayed": 0,
+            "delayedMessageIndexSizeInBytes": 0,
+            "delayedMessageBuckets": len(cursor.delayed),
             "markDeletePosition": str(mark),
             "readPosition": str(self._chain.next_position(mark)),
             "trimmedPositions": 0,

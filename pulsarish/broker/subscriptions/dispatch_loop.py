@@ -16,7 +16,9 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.dispatcher import Dispatcher
 from pulsarish.broker.dispatchers.factory import ReadyMaker
 from pulsarish.broker.policies.topic_limits import DispatchLimits, TopicLimits
+from pulsarish.broker.subscriptions.delay_storage import DelayStorage
 from pulsarish.model.errors import PulsarishError
+from pulsarish.runtime.containment import Scope
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
@@ -43,7 +45,9 @@ class DispatchLoop:
         world: World,
         config: BrokerConfig,
         topic_limits: TopicLimits,
+        scope: Scope,
     ) -> None:
+        """``scope``: what ends when storing delayed entries fails for an unknown reason."""
         self._subscription = subscription
         self._woken = woken
         self._log = log
@@ -52,6 +56,8 @@ class DispatchLoop:
         self._topic_limits = topic_limits
         self._limits = topic_limits.dispatch_limits()
         self._making = ReadyMaker(subscription.type, subscription.cursor, topic_limits, world.clock)
+        self._scope = scope
+        self._delays = self._storage()
         self._is_running = False
         self._task: asyncio.Task[None] | None = None
         # the task that lets a new active consumer begin after a delay
@@ -66,6 +72,29 @@ class DispatchLoop:
         self._making = ReadyMaker(
             subscription.type, subscription.cursor, self._topic_limits, self._world.clock
         )
+        self._delays.close()
+        self._delays = self._storage()
+
+    def _storage(self) -> DelayStorage:
+        subscription = self._subscription
+        cursor = subscription.cursor
+        return DelayStorage(
+            subscription,
+            subscription.dispatcher.reads,
+            lambda: cursor.mark_delete,
+            cursor.delay_ledgers if subscription.type.is_spread else None,
+            self._world,
+            self._config,
+            self._scope,
+        )
+
+    def close(self) -> None:
+        """End what runs beside the task. The subscription is closed."""
+        self._delays.close()
+
+    def skipped(self) -> None:
+        """Note that entries were skipped or expired: buckets of delayed ones may be used up."""
+        self._delays.look(self._making.now_ms)
 
     def start(self) -> None:
         """Start dispatching if it is not running."""
@@ -113,6 +142,10 @@ class DispatchLoop:
         while subscription.consumers and subscription.closed is None:
             await self._wait_for_work()
             self._woken.clear()
+            if not self._delays.is_ready:
+                await self._delays.prepare()
+                self._woken.set()
+                continue
             await self._dispatch(subscription.dispatcher)
         self._is_running = False
 
@@ -141,6 +174,7 @@ class DispatchLoop:
                 continue
             marks.rate_since_ms = 0
             self._making.release(dispatcher)
+            self._delays.look(self._making.now_ms)
             source = subscription.source
             end = source.end()
             read = dispatcher.plan(end, blocked=cursor.blocked)

@@ -104,7 +104,9 @@ class Subscription:
         """What the consumers read: the plain log, or compacted."""
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
         self._wake = asyncio.Event()
-        self.dispatch_loop = DispatchLoop(self, self._wake, log, world, config, topic_limits)
+        self.dispatch_loop = DispatchLoop(
+            self, self._wake, log, world, config, topic_limits, cursor_scope
+        )
         self._joined = 0
         self._seeks = 0
         self._cursor_scope = cursor_scope
@@ -229,6 +231,7 @@ class Subscription:
     def close(self, error: PulsarishError) -> None:
         """Close the subscription on this broker for good."""
         self.closed = error
+        self.dispatch_loop.close()
         self.close_consumers(error)
         self._wake.set()
 
@@ -326,6 +329,7 @@ class Subscription:
     def _acknowledge_through(self, position: Position) -> None:
         self.source.acknowledge_through(position)
         self._dispatcher.acknowledged_through(position)
+        self.dispatch_loop.skipped()
 
     async def _acknowledge_parts(
         self, consumer: Consumer, command: Acknowledge, seeks: int

@@ -159,11 +159,11 @@ def shown(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
             "2 entries are to be delivered later; the first of them is due in 1 min.",
         ),
         (
-            replace(MOVING, kind=SHARED, delayed=4, delayed_max=4, next_due_ms=NOW_MS + 60_000),
+            replace(MOVING, kind=SHARED, delayed=4, delayed_full=True, next_due_ms=NOW_MS + 60_000),
             "too_many_delayed",
             (
-                "4 entries are to be delivered later, the limit "
-                "delayed_delivery_max_entries_per_subscription"
+                "4 entries are to be delivered later, of which memory holds as many as "
+                "delayed_delivery_max_entries_per_subscription allows"
             ),
         ),
         (
