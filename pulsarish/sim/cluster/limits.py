@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-__all__ = ["USUAL", "Limits", "draw_limits"]
+__all__ = ["USUAL", "Limits", "draw_limits", "with_small_buckets"]
 
 _SMALL_CHANCE: Final = 0.4
 
@@ -55,7 +55,13 @@ _BOOKIE: Final[Mapping[str, Sequence[int]]] = {
     "open_ledgers_max": (1, 3),
     "open_entry_logs_max": (1, 1),
 }
-
+_BUCKETS: Final[Mapping[str, Sequence[int]]] = {
+    "delayed_delivery_min_index_count_per_bucket": (1, 2, 5),
+    "delayed_delivery_max_num_buckets": (1, 2, 4),
+    "delayed_delivery_max_indexes_per_bucket_snapshot_segment": (1, 2, 10),
+    # what is due within ten ticks goes into no bucket
+    "delayed_delivery_tick_time_millis": (1, 100, 1_000),
+}
 
 _BURSTS: Final = (12, 24, 48)
 _SIZES: Final = ((0, 0, 30, 700), (30, 700, 1_500), (700, 1_500))
@@ -88,6 +94,12 @@ def draw_limits(rng: random.Random) -> Limits:
         # single message.
         broker["max_message_size_bytes"] = ledger["bookie_queue_bytes"] // 4
     return Limits(ledger, log, broker, bookie, rng.choice(_BURSTS), rng.choice(_SIZES))
+
+
+def with_small_buckets(limits: Limits, rng: random.Random) -> Limits:
+    """Return the limits with buckets of a few delayed messages."""
+    drawn = {name: rng.choice(values) for name, values in _BUCKETS.items()}
+    return replace(limits, broker={**limits.broker, **drawn})
 
 
 def _drawn(rng: random.Random, table: Mapping[str, Sequence[int]]) -> dict[str, int]:

@@ -13,6 +13,8 @@ from typing import Any, Final
 from pulsarish.broker.clients.commands import Outcome
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.producer import Flight, Flights
+from pulsarish.broker.dispatchers.delay_bucket import Bucket
+from pulsarish.broker.dispatchers.delayed import DelayedEntries
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, Line
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
@@ -330,6 +332,21 @@ def _older_tree_believed(_was: object) -> object:
     return is_older_than
 
 
+def _bucket_of_all(_was: object) -> object:
+    def holds(delayed: DelayedEntries, position: Position) -> bool:
+        # not only what is in a bucket, but all that was read before
+        return delayed.reaches(position)
+
+    return holds
+
+
+def _bucket_goes_on(_was: object) -> object:
+    def rewind(_bucket: Bucket, _position: Position) -> None:
+        return
+
+    return rewind
+
+
 def _check_any(seed: int) -> None:
     judge(run_seed(seed, extras=()))
 
@@ -346,6 +363,7 @@ def _taking_part(extra: str, number: int) -> int:
 _check_keys: Final = partial(_check_with, "keys")
 _check_compacting: Final = partial(_check_with, "compacting")
 _check_fleeting: Final = partial(_check_with, "fleeting")
+_check_parcels: Final = partial(_check_with, "parcels")
 
 
 def _check_strangers(seed: int) -> None:
@@ -439,6 +457,23 @@ CLUSTER_MUTANTS: Final = (
         (19,),
         replacing(BrokerRegistry, "_session_changed", _goes_on_without_session),
         _check_without_metadata,
+    ),
+    _mutant(
+        "delayed_bucket_stands_for_all",
+        "an owner that finds a bucket of delayed entries reads what lies between these entries",
+        (16,),
+        replacing(DelayedEntries, "holds", _bucket_of_all),
+        _check_parcels,
+        seeds=20,
+    ),
+    _mutant(
+        "delayed_bucket_goes_on",
+        "a bucket of delayed entries begins again when its consumers have left: what they had not "
+        "acknowledged comes again",
+        (16,),
+        replacing(Bucket, "rewind", _bucket_goes_on),
+        _check_parcels,
+        seeds=20,
     ),
     _mutant(
         "foreign_id_acknowledged",

@@ -1,6 +1,7 @@
 """Messages in chunks and delayed messages, on a topic of their own.
 
-Consumers share a subscription; they connect and leave.
+Consumers share a subscription; they connect and leave. Brokers store delayed messages in buckets of
+a few (``with_small_buckets``).
 
 What must hold: a message arrives whole and as it was sent (``torn``). A message with a receipt is
 delivered to the subscription in the end (``skipped``). Early delivery is not judged: calendars are
@@ -31,8 +32,8 @@ SUBSCRIPTION: Final = "parcels"
 _TOPIC: Final = "persistent://public/default/parcels"
 _SIZES: Final = (0, 100, 5_000, 9_000, 14_000)
 """Brokers take messages of 4,096 bytes here: some are sent in one piece, others in up to four."""
-_LATER_CHANCE: Final = 0.3
-_LATER_SECONDS: Final = (0.2, 1.0, 4.0)
+_LATER_CHANCES: Final = (0.3, 0.3, 0.8)
+_LATER_SECONDS: Final = (0.2, 1.0, 4.0, 8.0, 60.0)
 _PAUSE_SECONDS: Final = 0.3
 _LAST_MESSAGES: Final = 10
 
@@ -77,13 +78,14 @@ class Parcels:
             producer = await self._producer(client, 3_000)
             ends = world.clock.monotonic() + rng.uniform(1.0, 8.0)
             number = 0
+            later_chance = rng.choice(_LATER_CHANCES)
             while (
                 not self.stage.over
                 and world.clock.monotonic() < ends
                 and not producer._publishing.is_closed
             ):
                 number += 1
-                self._send(producer, f"b{self._session}.{number}", rng.random() < _LATER_CHANCE)
+                self._send(producer, f"b{self._session}.{number}", rng.random() < later_chance)
                 await world.clock.sleep(_PAUSE_SECONDS * 2 * rng.random())
 
     async def _producer(self, client: AsyncClient, timeout_ms: int) -> AsyncProducer:

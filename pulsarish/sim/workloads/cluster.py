@@ -37,7 +37,7 @@ from pulsarish.sim.cluster.housekeeping import (
     wait_until_repaired,
 )
 from pulsarish.sim.cluster.invariants import Invariants
-from pulsarish.sim.cluster.limits import draw_limits
+from pulsarish.sim.cluster.limits import draw_limits, with_small_buckets
 from pulsarish.sim.cluster.liveness import check_let_go
 from pulsarish.sim.cluster.operator import Operator
 from pulsarish.sim.cluster.oracle import Oracle, Place, Promises
@@ -735,6 +735,10 @@ def run_seed(
         taking_part.append("hostile")
     if "tight" in taking_part:
         drawn = replace(drawn, limits=draw_limits(extra_stream(seed, "tight")))
+    if "parcels" in taking_part:
+        drawn = replace(
+            drawn, limits=with_small_buckets(drawn.limits, extra_stream(seed, "buckets"))
+        )
     if "wide" in taking_part:
         drawn = widen(drawn, extra_stream(seed, "wide"))
     if "hostile" in taking_part:
