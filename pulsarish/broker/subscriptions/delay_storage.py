@@ -37,6 +37,7 @@ _AHEAD_MS: Final = 30_000  # a segment is loaded this long before it is due
 _RETRY_SECONDS: Final = 0.1  # first wait before a failed step is tried again
 _RETRY_MAX_SECONDS: Final = 5.0
 _GIVE_UP_SECONDS: Final = 30.0  # a bucket that cannot be read for this long is given up
+_PREPARE_SECONDS: Final = 60.0  # and after this long all that an owner could not read yet
 
 
 class DelayOwner(Protocol):
@@ -79,11 +80,15 @@ class DelayStorage:
         )
         self._buckets_max = config.delayed_delivery_max_num_buckets
         self._segment_entries = config.delayed_delivery_max_indexes_per_bucket_snapshot_segment
+        self.is_active = ledgers is not None
+        """Whether there is anything to ``look`` at."""
         self.is_ready = self._ledgers is None or not self._ledgers.named
         """Whether the stored buckets were taken. Nothing may be read before."""
+        self._prepare_until: float | None = None
         self._opened: dict[int, Bucket | None] = {}  # ``None``: given up
         self._readers: dict[int, LedgerReader] = {}
-        self._now_ms = 0
+        self.now_ms = 0
+        """The time of the last ``look``."""
         self._is_working = False
         self._is_closed = False
         self._written: tuple[Bucket, LedgerWriter] | None = None  # not known to be named
@@ -98,6 +103,8 @@ class DelayStorage:
         reads = self._reads
         for ledger_id in self._ledgers.named:
             if ledger_id not in self._opened:
+                if self._prepare_until is None:
+                    self._prepare_until = self._clock.monotonic() + _PREPARE_SECONDS
                 bucket = await self._patiently(ledger_id, partial(self._open, ledger_id))
                 if self._is_closed:
                     return
@@ -128,6 +135,8 @@ class DelayStorage:
         """Return what is read from a bucket's ledger; ``None`` when the bucket is given up."""
         backoff = Backoff(_RETRY_SECONDS, _RETRY_MAX_SECONDS)
         give_up_at = self._clock.monotonic() + _GIVE_UP_SECONDS
+        if not self.is_ready and self._prepare_until is not None:
+            give_up_at = min(give_up_at, self._prepare_until)
         while not self._is_closed:
             try:
                 return await read()
@@ -156,7 +165,7 @@ class DelayStorage:
         """Start what is to be done now: loading of segments, writing of buckets."""
         if self._ledgers is None or not self.is_ready or self._is_closed:
             return
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         for bucket in self._delayed.buckets:
             number = None if bucket.is_loading else bucket.segment_due(now_ms + _AHEAD_MS)
             if number is not None:
@@ -201,13 +210,13 @@ class DelayStorage:
         delayed, ledgers = self._delayed, self._ledgers
         assert ledgers is not None
         if not delayed.buckets and not ledgers.named:
-            return delayed.may_seal(self._now_ms, self._entries_min)
+            return delayed.may_seal(self.now_ms, self._entries_min)
         return (
             any(bucket.ledger_id < 0 for bucket in delayed.buckets)
             or bool(self._used())
             or self._is_misnamed
             or len(delayed.buckets) > self._buckets_max
-            or delayed.may_seal(self._now_ms, self._entries_min)
+            or delayed.may_seal(self.now_ms, self._entries_min)
         )
 
     def _used(self) -> list[Bucket]:
@@ -256,8 +265,8 @@ class DelayStorage:
         if len(delayed.buckets) > self._buckets_max and await self._merge():
             return True
         return (
-            delayed.may_seal(self._now_ms, self._entries_min)
-            and delayed.seal(self._now_ms, self._entries_min, self._segment_entries) is not None
+            delayed.may_seal(self.now_ms, self._entries_min)
+            and delayed.seal(self.now_ms, self._entries_min, self._segment_entries) is not None
         )
 
     def _names(self, stored: Bucket | None = None) -> list[int]:

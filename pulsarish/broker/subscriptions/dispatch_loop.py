@@ -94,7 +94,7 @@ class DispatchLoop:
 
     def skipped(self) -> None:
         """Note that entries were skipped or expired: buckets of delayed ones may be used up."""
-        self._delays.look(self._making.now_ms)
+        self._delays.look(self._delays.now_ms)
 
     def start(self) -> None:
         """Start dispatching if it is not running."""
@@ -174,7 +174,8 @@ class DispatchLoop:
                 continue
             marks.rate_since_ms = 0
             self._making.release(dispatcher)
-            self._delays.look(self._making.now_ms)
+            if self._delays.is_active:
+                self._delays.look(self._making.now_ms)
             source = subscription.source
             end = source.end()
             read = dispatcher.plan(end, blocked=cursor.blocked)

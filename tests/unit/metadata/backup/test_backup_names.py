@@ -23,6 +23,7 @@ TOPIC = "/topics/public/default/t"
     [
         (TOPIC, TopicRecord((TopicLedger(3), TopicLedger(7))), (3, 7)),
         (f"{TOPIC}/cursors/me", CursorRecord(3, cursor_ledger=9), (9,)),
+        (f"{TOPIC}/cursors/me", CursorRecord(3, cursor_ledger=9, delayed=(7, 8)), (9, 7, 8)),
         (f"{TOPIC}/cursors/me", CursorRecord(3), ()),
         (f"{TOPIC}/policies", TopicPolicies(), ()),
         (f"{TOPIC}/schemas", SchemasRecord(1), ()),

@@ -237,10 +237,10 @@ def test_where_lost_copies_are_mended_one_member_changes_at_a_time() -> None:
 
 
 def test_ledgers_of_cursors_are_somebodys() -> None:
-    cursor = (paths.cursor(TOPIC, "s"), CursorRecord(1, cursor_ledger=2, deleting=(3,)))
-    assert verdicts(ledger(1), ledger(2), ledger(3), ledger(4), topic(TopicLedger(1)), cursor) == [
-        "orphan"
-    ]
+    record = CursorRecord(1, cursor_ledger=2, deleting=(3,), delayed=(5,))
+    cursor = (paths.cursor(TOPIC, "s"), record)
+    ledgers = [ledger(number) for number in range(1, 6)]
+    assert verdicts(*ledgers, topic(TopicLedger(1)), cursor) == ["orphan"]
 
 
 SEALED = [

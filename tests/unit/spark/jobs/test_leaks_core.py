@@ -131,7 +131,7 @@ CURSOR = f"{PATH}/cursors/s"
 
 
 def test_all_that_a_topic_names_is_a_reference() -> None:
-    cursors = {CURSOR: CursorRecord(1, cursor_ledger=5, deleting=(4,))}
+    cursors = {CURSOR: CursorRecord(1, cursor_ledger=5, deleting=(4,), delayed=(6, 7))}
     found = references_of(PATH, OWNER, RECORD, cursors, Retention(-1, -1), RULES)
     assert {(ledger_id, each.path, each.use) for ledger_id, each in found} == {
         (0, PATH, Use.DELETING),
@@ -140,6 +140,8 @@ def test_all_that_a_topic_names_is_a_reference() -> None:
         (3, PATH, Use.CHAIN),
         (8, PATH, Use.VIEW),
         (5, CURSOR, Use.CURSOR),
+        (6, CURSOR, Use.CURSOR),
+        (7, CURSOR, Use.CURSOR),
         (4, CURSOR, Use.DELETING),
     }
     deleted = references_of(
