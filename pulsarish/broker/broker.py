@@ -9,7 +9,6 @@ from pulsarish.broker.audit_topic import AuditTopic
 from pulsarish.broker.audit_trail import AuditTrail
 from pulsarish.broker.binary.face import BinaryFace
 from pulsarish.broker.binary.questions import BrokerQuestions
-from pulsarish.broker.binary.topic_lists import TopicLists
 from pulsarish.broker.clients.authorization import Gate, Permission
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
@@ -27,9 +26,11 @@ from pulsarish.broker.progress.watchdog import ProgressWatchdog
 from pulsarish.broker.sessions.grpc_calls import GrpcCalls
 from pulsarish.broker.sessions.grpc_server import GrpcFace
 from pulsarish.broker.sessions.open_sessions import OpenSessions
+from pulsarish.broker.sessions.topic_calls import TopicCalls
 from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.sweeper import Sweeper
+from pulsarish.broker.topics.topic_lists import TopicLists
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.record_store import Records
@@ -189,7 +190,9 @@ class Broker:
             share,
             gate,
         )
-        lists = TopicLists(world, records, self._namespaces, admin.owners.non_persistent_topics)
+        self._topic_lists = lists = TopicLists(
+            world, records, self._namespaces, admin.owners.non_persistent_topics
+        )
         questions = BrokerQuestions(
             gate=gate, listeners=listeners, namespaces=self._namespaces, lookup=lookup, lists=lists
         )
@@ -213,6 +216,13 @@ class Broker:
         )
         admin.owners.here = self.http.forwarded
         self._publish_audit_lines = admin.publish_audit_lines
+        self._topic_calls = TopicCalls(
+            clock=world.clock,
+            gate=gate,
+            callers=callers,
+            namespaces=self._namespaces,
+            lists=lists,
+        )
         self.calls = GrpcCalls(
             config=config,
             gate=gate,
@@ -221,6 +231,7 @@ class Broker:
             ownership=self._ownership,
             lookup=lookup,
             schemas=self._topics.schemas,
+            topics=self._topic_calls,
             forwarded=self.http.forwarded,
             lag_seconds=lag_seconds,
             callers=callers,
@@ -397,6 +408,8 @@ class Broker:
                 "not everything was handed over; the next owners recover the rest", exception=error
             )
         await self._ownership.stop()
+        self._topic_lists.stop()
+        self._topic_calls.stop()
         self._face.finish_all()
         self._binary.finish_all()
         await self._world.clock.sleep(_FAREWELL_SECONDS)

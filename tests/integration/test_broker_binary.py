@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pulsarish.broker.binary.topic_lists import list_hash
+from pulsarish.broker.topics.topic_lists import list_hash
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb

@@ -26,7 +26,6 @@ from pulsarish.broker.binary.codec import (
     refused_unknown,
     session_command,
 )
-from pulsarish.broker.binary.topic_lists import TopicWatch
 from pulsarish.broker.clients.commands import Flow
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import PublishRequest
@@ -34,6 +33,7 @@ from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.sessions.session import Session
+from pulsarish.broker.topics.topic_lists import TopicWatch
 from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.containment import contained

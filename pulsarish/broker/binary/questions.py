@@ -8,17 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pulsarish.broker.binary.codec import failure
-from pulsarish.broker.binary.topic_lists import TopicLists, TopicWatch, compile_pattern, list_hash
 from pulsarish.broker.clients.authorization import Gate, Resource, Visible, is_visible
 from pulsarish.broker.listeners import Listeners, pulsar_at
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.topics.topic_lists import TopicLists, TopicWatch, list_hash
 from pulsarish.model.errors import (
     AuthorizationError,
     NotAllowed,
     PulsarishError,
 )
 from pulsarish.model.topic_name import TopicName
+from pulsarish.model.topic_pattern import compile_pattern, plain_name
 from pulsarish.security.identity import Identity
 from pulsarish.wire._pb import pulsar_pb2 as pb
 
@@ -137,7 +138,7 @@ class BrokerQuestions:
             answer = pb.GetTopicsOfNamespaceResponse(request_id=asked.request_id)
             if asked.topics_pattern:
                 matches = compile_pattern(asked.topics_pattern)
-                names = [name for name in names if matches(name)]
+                names = [name for name in names if matches(plain_name(name))]
                 answer.filtered = True
         except PulsarishError as error:
             return _error(asked.request_id, error)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 from google.protobuf.message import DecodeError, Message
 
-from pulsarish.broker.clients.authorization import Gate, Resource, is_visible
+from pulsarish.broker.clients.authorization import Gate, Resource
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.owner_calls import ERROR_CODE_HEADER
 from pulsarish.broker.listeners import Listeners, advertised_at
@@ -25,6 +24,7 @@ from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.sessions.grpc_codec import schema_message, schema_of
+from pulsarish.broker.sessions.topic_calls import TopicCalls
 from pulsarish.model.errors import (
     InvalidArgument,
     InvalidSchema,
@@ -44,7 +44,6 @@ __all__ = ["GrpcCalls"]
 
 M = TypeVar("M", bound=Message)
 
-_TOPICS_MAX: Final = 10_000
 _LOOKUPS_MAX: Final = 1_000
 _LOOKUPS_BYTES_MAX: Final = 1 << 20
 
@@ -62,6 +61,7 @@ class GrpcCalls:
         ownership: Ownership,
         lookup: Lookup,
         schemas: TopicSchemas,
+        topics: TopicCalls,
         forwarded: HttpHandler,
         lag_seconds: Callable[[], float],
         callers: Callers,
@@ -79,6 +79,7 @@ class GrpcCalls:
         self._ownership = ownership
         self._lookup = lookup
         self._schemas = schemas
+        self._topics = topics
         self._forwarded = forwarded
         self._lag_seconds = lag_seconds
 
@@ -89,7 +90,7 @@ class GrpcCalls:
         """
         return {
             "broker.lookup": partial(self._look_up, came_in_on),
-            "broker.topics": self._list_topics,
+            "broker.topics": self._topics.list_topics,
             "broker.schema": self._schema,
             "broker.ping": self._ping,
             "broker.admin": self._admin,
@@ -205,23 +206,6 @@ class GrpcCalls:
             except PulsarishError as error:
                 found[name.full] = error
         return found
-
-    async def _list_topics(self, data: bytes, caller: Caller) -> bytes:
-        try:
-            request = _parsed(pb.TopicsRequest, data)
-            resource = Resource.of_namespace(request.namespace)
-            tenant, namespace = resource.tenant, resource.namespace
-            identity = await self._callers.identify_caller(caller)
-            visible = await self._gate.visible("broker.topics", identity, resource)
-            await self._namespaces.policies(tenant, namespace)
-            names = await self._namespaces.topics(tenant, namespace)
-            if visible is not None:
-                names = [name for name in names if is_visible(visible, TopicName.parse(name))]
-        except PulsarishError as error:
-            return pb.TopicsResponse(code=error.code, message=str(error)).SerializeToString()
-        start = bisect_right(names, request.after) if request.after else 0
-        end = start + min(request.limit or _TOPICS_MAX, _TOPICS_MAX)
-        return pb.TopicsResponse(topics=names[start:end], more=end < len(names)).SerializeToString()
 
     async def _schema(self, data: bytes, caller: Caller) -> bytes:
         try:

@@ -174,6 +174,7 @@ def _subscribe(each: pb.Subscribe) -> Subscribe:
         subscription_properties=dict(each.subscription_properties),
         start_rollback_seconds=max(0, each.start_rollback_seconds),
         replica=each.replica,
+        creates_topic=not each.only_existing,
     )
 
 

@@ -17,6 +17,7 @@ from pulsarish.broker.http.routes.authorization_routes import AuthorizationRoute
 from pulsarish.broker.http.routes.grant_routes import GrantRoutes
 from pulsarish.broker.sessions.grpc_calls import GrpcCalls
 from pulsarish.broker.sessions.session import Session
+from pulsarish.broker.sessions.topic_calls import TopicCalls
 from pulsarish.metadata.daemon import daemon as metadata_daemon
 from pulsarish.metadata.daemon import jobs
 from pulsarish.metadata.daemon.connection import Connection as MetadataConnection
@@ -266,7 +267,7 @@ FACE_MUTANTS: Final = (
         "list_calls_not_checked",
         "a call for the topics of a namespace needs its permission",
         run_stream_rights,
-        replacing(GrpcCalls, "_list_topics", _with_open_gate),
+        replacing(TopicCalls, "_answer", _with_open_gate),
     ),
     _mutant(
         "key_of_a_registration_not_compared",

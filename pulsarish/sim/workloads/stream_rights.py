@@ -121,6 +121,11 @@ _FOUND: Final = pb.AdminRequest(method="GET", segments=["admin", "v2", "tenants"
 _CALLS: Final[Mapping[str, tuple[str, Message, Any]]] = {
     "look up": ("broker.lookup", _LOOKUP, pb.LookupsResponse),
     "list topics": ("broker.topics", pb.TopicsRequest(namespace="acme/orders"), pb.TopicsResponse),
+    "list topics of a pattern": (
+        "broker.topics",
+        pb.TopicsRequest(namespace="acme/orders", pattern="acme/orders/.*", known_hash="none"),
+        pb.TopicsResponse,
+    ),
     "create a schema": (
         "broker.schema",
         pb.SchemaRequest(topic=TOPIC, create=_SCHEMA),
@@ -138,6 +143,7 @@ _CALLS: Final[Mapping[str, tuple[str, Message, Any]]] = {
 _NEEDS: Final[Mapping[str, tuple[Permission, Resource]]] = {
     "look up": (Permission.LOOKUP, ASKED),
     "list topics": (Permission.READ_NAMESPACE, LISTED),
+    "list topics of a pattern": (Permission.READ_NAMESPACE, LISTED),
     "create a schema": (Permission.PRODUCE, ASKED),
     "read a schema": (Permission.LOOKUP, ASKED),
     "ping": (Permission.ANY_ROLE, CLUSTER),

@@ -501,7 +501,7 @@ class SendFailed(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "key_shared", "priority_level", "properties", "read_compacted", "replica", "request_id", "schema", "start", "start_rollback_seconds", "subscription", "subscription_properties", "topic", "type"]
+    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "key_shared", "only_existing", "priority_level", "properties", "read_compacted", "replica", "request_id", "schema", "start", "start_rollback_seconds", "subscription", "subscription_properties", "topic", "type"]
     class PropertiesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -521,6 +521,7 @@ class Subscribe(_message.Message):
     DURABLE_FIELD_NUMBER: _ClassVar[int]
     INITIAL_POSITION_FIELD_NUMBER: _ClassVar[int]
     KEY_SHARED_FIELD_NUMBER: _ClassVar[int]
+    ONLY_EXISTING_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_LEVEL_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     READ_COMPACTED_FIELD_NUMBER: _ClassVar[int]
@@ -538,6 +539,7 @@ class Subscribe(_message.Message):
     durable: bool
     initial_position: InitialPosition
     key_shared: KeySharedPolicy
+    only_existing: bool
     priority_level: int
     properties: _containers.ScalarMap[str, str]
     read_compacted: bool
@@ -550,7 +552,7 @@ class Subscribe(_message.Message):
     subscription_properties: _containers.ScalarMap[str, str]
     topic: str
     type: SubscriptionType
-    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., key_shared: _Optional[_Union[KeySharedPolicy, _Mapping]] = ..., subscription_properties: _Optional[_Mapping[str, str]] = ..., start_rollback_seconds: _Optional[int] = ..., replica: bool = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., key_shared: _Optional[_Union[KeySharedPolicy, _Mapping]] = ..., subscription_properties: _Optional[_Mapping[str, str]] = ..., start_rollback_seconds: _Optional[int] = ..., replica: bool = ..., only_existing: bool = ...) -> None: ...
 
 class Subscribed(_message.Message):
     __slots__ = ["consumer_id", "outcome"]
@@ -561,26 +563,36 @@ class Subscribed(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., consumer_id: _Optional[int] = ...) -> None: ...
 
 class TopicsRequest(_message.Message):
-    __slots__ = ["after", "limit", "namespace"]
+    __slots__ = ["after", "known_hash", "limit", "namespace", "non_persistent", "pattern", "wait_ms"]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_HASH_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NON_PERSISTENT_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     after: str
+    known_hash: str
     limit: int
     namespace: str
-    def __init__(self, namespace: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    non_persistent: bool
+    pattern: str
+    wait_ms: int
+    def __init__(self, namespace: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., pattern: _Optional[str] = ..., non_persistent: bool = ..., known_hash: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class TopicsResponse(_message.Message):
-    __slots__ = ["code", "message", "more", "topics"]
+    __slots__ = ["code", "hash", "message", "more", "topics"]
     CODE_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     code: int
+    hash: str
     message: str
     more: bool
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., more: bool = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., more: bool = ..., hash: _Optional[str] = ...) -> None: ...
 
 class Unsubscribe(_message.Message):
     __slots__ = ["consumer_id", "force", "request_id"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulsarish.broker.binary.questions import BrokerQuestions
-from pulsarish.broker.binary.topic_lists import TopicWatch
+from pulsarish.broker.topics.topic_lists import TopicWatch
 from pulsarish.model.errors import AuthorizationError
 from pulsarish.security.identity import Identity
 from pulsarish.wire._pb import pulsar_pb2 as pb

@@ -1,63 +1,35 @@
 """Topics of a namespace whose names match a pattern, and watches that report changes.
 
 All watches of a namespace share one listing. It is read again when metadata reports a change, but
-not more often than an interval allows. Patterns come from clients. So they are matched in linear
-time (RE2), and are limited in length as in Apache Pulsar.
+not more often than an interval allows. A watch compares only the names that a listing has more or
+less than the one before.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from google_crc32c import extend
 
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.model.errors import InvalidArgument, PulsarishError
+from pulsarish.model.errors import PulsarishError
 from pulsarish.model.topic_name import TopicName
+from pulsarish.model.topic_pattern import compile_pattern, plain_name
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
 
-__all__ = ["PATTERN_CHARS_MAX", "TopicLists", "TopicWatch", "compile_pattern", "list_hash"]
+__all__ = ["TopicLists", "TopicWatch", "list_hash"]
 
 _log = get_logger("broker.topic_lists")
 
-PATTERN_CHARS_MAX: Final = 1_000
 _INTERVAL_SECONDS: Final = 0.5  # between two listings of a namespace
-# between two checks of a namespace without topics, which cannot be watched
-_ABSENT_SECONDS: Final = 1.0
-
-
-def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Return a function that says whether a full topic name matches. Raises ``InvalidArgument``.
-
-    It matches the name without its domain; a partition matches by the name of its topic.
-    """
-    import re2  # only brokers whose clients subscribe to patterns need it
-
-    if len(pattern) > PATTERN_CHARS_MAX:
-        raise InvalidArgument(
-            f"a topic pattern of {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken"
-        )
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        compiled: Any = re2.compile(pattern.partition("://")[2] or pattern, options)
-    except re2.error as error:
-        raise InvalidArgument(
-            f"the topic pattern {pattern!r} is no regular expression of RE2: {error}"
-        ) from None
-
-    def matches(topic: str) -> bool:
-        plain = TopicName.parse(topic).partitioned.full.partition("://")[2]
-        return compiled.fullmatch(plain) is not None
-
-    return matches
+_AGAIN_SECONDS: Final = 1.0  # after a listing that failed, or that could not be watched
 
 
 def list_hash(names: Iterable[str]) -> str:
@@ -81,6 +53,7 @@ class TopicWatch:
 
     namespace: tuple[str, str]
     matches: Callable[[str], bool]
+    """Says whether a ``plain_name`` is among those watched."""
     tell: Tell
     names: frozenset[str] = frozenset()
 
@@ -88,7 +61,15 @@ class TopicWatch:
 @dataclass(eq=False, slots=True)
 class _Space:
     watches: dict[TopicWatch, None] = field(default_factory=dict)
+    beginning_count: int = 0
+    """Of watches that wait for their first listing."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The latest listing: full names, and by each what patterns match."""
+    number: int = 0
+    """Of the latest listing, in the order in which they began."""
+    failure: PulsarishError | None = None
+    """Why the listing could not be read again, while it cannot."""
 
 
 class TopicLists:
@@ -111,6 +92,8 @@ class TopicLists:
         self._namespaces = namespaces
         self._open_somewhere = open_somewhere
         self._spaces: dict[tuple[str, str], _Space] = {}
+        self._listings_count = 0
+        self._stopped = False
 
     async def names(self, tenant: str, namespace: str) -> list[str]:
         """Return full names, sorted, each partition on its own, even if never used.
@@ -153,9 +136,6 @@ class TopicLists:
         Raises the errors of ``names``, and ``InvalidArgument``.
         """
         watch = TopicWatch((tenant, namespace), compile_pattern(pattern), tell)
-        watch.names = frozenset(
-            name for name in await self.names(tenant, namespace) if watch.matches(name)
-        )
         space = self._spaces.get(watch.namespace)
         if space is None:
             space = self._spaces[watch.namespace] = _Space()
@@ -164,10 +144,42 @@ class TopicLists:
                 name=f"topics of {tenant}/{namespace}",
                 scope=self._scope(watch.namespace),
             )
-        space.watches[watch] = None
-        # A change between the listing and now is seen by a listing that begins after both.
-        space.changed.set()
+        space.beginning_count += 1
+        try:
+            await self._list(watch.namespace, space)
+            watch.names = frozenset(
+                name for name, plain in space.names.items() if watch.matches(plain)
+            )
+            space.watches[watch] = None
+        finally:
+            space.beginning_count -= 1
+            # A change between the listing and now is seen by a listing that begins after both.
+            space.changed.set()
         return watch
+
+    async def refresh(self, watch: TopicWatch) -> None:
+        """Read the listing now: ``watch.names`` are then at least as new as this call.
+
+        Raises the errors of ``names``.
+        """
+        await self._list(watch.namespace, self._spaces[watch.namespace])
+
+    def failure(self, watch: TopicWatch) -> PulsarishError | None:
+        """Return why changes are not seen at the moment; ``None`` when they are."""
+        return self._spaces[watch.namespace].failure
+
+    async def _list(self, namespace: tuple[str, str], space: _Space) -> None:
+        """Read the listing, and tell the watches what has changed.
+
+        Of listings that overlap, the one that began last counts.
+        """
+        self._listings_count += 1
+        number = self._listings_count
+        names = await self.names(*namespace)
+        if number > space.number:
+            space.number = number
+            space.failure = None
+            self._compare(space, names)
 
     def _scope(self, namespace: tuple[str, str]) -> Scope:
         """Return a scope that starts the task of a namespace again after it failed: its watches
@@ -187,7 +199,7 @@ class TopicLists:
         return Scope(ScopeKind.TASK, "/".join(namespace), end)
 
     async def _follow_again(self, namespace: tuple[str, str], space: _Space) -> None:
-        await self._world.clock.sleep(_ABSENT_SECONDS)
+        await self._world.clock.sleep(_AGAIN_SECONDS)
         space.changed.set()
         await self._follow(namespace, space)
 
@@ -197,32 +209,43 @@ class TopicLists:
             del space.watches[watch]
             space.changed.set()
 
+    def stop(self) -> None:
+        """Follow no more changes: the broker stops, and its metadata session ends."""
+        self._stopped = True
+
     async def _follow(self, namespace: tuple[str, str], space: _Space) -> None:
         while True:
             await space.changed.wait()
             space.changed.clear()
+            if self._stopped:
+                return
             if not space.watches:
+                if space.beginning_count:
+                    continue
                 del self._spaces[namespace]
                 return
             try:
                 watched = await self._set_watches(namespace, space)
-                names = await self.names(*namespace)
+                await self._list(namespace, space)
             except PulsarishError as error:
                 _log.warning("topics not listed", namespace="/".join(namespace), reason=error)
-                watched, names = False, []
-            else:
-                self._compare(space, names)
-            await self._world.clock.sleep(_INTERVAL_SECONDS if watched else _ABSENT_SECONDS)
+                space.failure = error
+                watched = False
+            await self._world.clock.sleep(_INTERVAL_SECONDS if watched else _AGAIN_SECONDS)
             if not watched:
                 space.changed.set()
 
     def _compare(self, space: _Space, names: Sequence[str]) -> None:
-        for watch in space.watches:
-            found = frozenset(name for name in names if watch.matches(name))
-            if found != watch.names:
-                new, gone = sorted(found - watch.names), sorted(watch.names - found)
-                watch.names = found
-                watch.tell(new, gone, list_hash(found))
+        before = space.names
+        space.names = {name: before.get(name) or plain_name(name) for name in names}
+        came = space.names.keys() - before.keys()
+        left = before.keys() - space.names.keys()
+        for watch in list(space.watches):
+            new = sorted(name for name in came if watch.matches(space.names[name]))
+            gone = sorted(name for name in left if name in watch.names)
+            if new or gone:
+                watch.names = watch.names.difference(gone).union(new)
+                watch.tell(new, gone, list_hash(watch.names))
 
     async def _set_watches(self, namespace: tuple[str, str], space: _Space) -> bool:
         """Watch both listings. Return whether the next change of either will be reported."""
@@ -230,5 +253,8 @@ class TopicLists:
             try:
                 _ = await self._records.watch_children(path, lambda _: space.changed.set())
             except Conflict:
-                return False
+                # The first topic makes the node of its namespace.
+                (there,) = await self._records.nodes([path], watch=lambda _: space.changed.set())
+                if there is not None:
+                    return False
         return True
