@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ConsumerDeadLetterPolicy,
         ConsumerKeySharedPolicy,
     )
+    from pulsarish.client.messages.topic_filter import Wildcard
     from pulsarish.client.result import Result
     from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
     from pulsarish.client.schemas.avro import AvroSchema
@@ -173,6 +174,7 @@ __all__ = [
     "TopicTerminated",
     "UnknownError",
     "UnsupportedFeature",
+    "Wildcard",
 ]
 
 _MODULES = {
@@ -201,6 +203,7 @@ _MODULES = {
         "ConsumerDeadLetterPolicy",
         "ConsumerKeySharedPolicy",
     ),
+    "client.messages.topic_filter": ("Wildcard",),
     "client.result": ("Result",),
     "client.schemas.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
     "client.api.table_view": ("TableView",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,13 @@ class Brokered:
         return found
 
     async def administer(
-        self, method: str, words: str, body: object = None, *, owner: TopicName | None = None
+        self,
+        method: str,
+        words: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        owner: TopicName | None = None,
     ) -> Any:
         """A request of the administration, as one broker passes it on to another."""
         address = next(
@@ -89,7 +95,11 @@ class Brokered:
         encoded = b"" if body is None else json.dumps(body).encode()
         segments = ["admin", "v2", *words.split("/")]
         request = pb.AdminRequest(
-            method=method, segments=segments, body=encoded, admin_key=self.admin_key(address)
+            method=method,
+            segments=segments,
+            query=query,
+            body=encoded,
+            admin_key=self.admin_key(address),
         )
         data = await self.world.connections.call(
             address, "broker.admin", request.SerializeToString(), timeout_seconds=5.0

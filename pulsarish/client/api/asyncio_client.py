@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -34,6 +35,7 @@ from pulsarish.client.connection.stream_pool import StreamPool
 from pulsarish.client.connection.timers import Timers
 from pulsarish.client.consumer.entry_reader import EntryReader
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
+from pulsarish.client.consumer.pattern_consumer import PatternConsumer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import (
     ClientArguments,
@@ -52,6 +54,7 @@ from pulsarish.client.messages.options import (
     check_schema,
     topics_of,
 )
+from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
 from pulsarish.client.result import Result
@@ -165,7 +168,8 @@ class AsyncClient:
 
     async def open_consuming(self, options: ConsumerOptions) -> MultiConsumer:
         self._check_open()
-        consuming = await MultiConsumer.open(options, self._parts)
+        kind = MultiConsumer if options.filter is None else PatternConsumer
+        consuming = await kind.open(options, self._parts)
         self._keep(consuming)
         return consuming
 
@@ -248,7 +252,7 @@ class AsyncClient:
 
     async def subscribe(
         self,
-        topic: str | list[str],
+        topic: str | list[str] | re.Pattern[str] | Wildcard,
         subscription_name: str,
         *positional: Any,
         **options: Unpack[ConsumerArguments],

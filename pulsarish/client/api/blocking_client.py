@@ -8,6 +8,7 @@ Callbacks run in the loop's thread, many at a time.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Self, Unpack
 
 from pulsarish.client.api.asyncio_client import AsyncClient
@@ -25,6 +26,7 @@ from pulsarish.client.messages.arguments import (
     reader_options,
 )
 from pulsarish.client.messages.options import ProducerOptions
+from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import ForkedProcess, PulsarishError
@@ -114,7 +116,7 @@ class Client:
 
     def subscribe(
         self,
-        topic: str | list[str],
+        topic: str | list[str] | re.Pattern[str] | Wildcard,
         subscription_name: str,
         *positional: Any,
         **options: Unpack[ConsumerArguments],

@@ -6,11 +6,12 @@ an unreachable broker costs only the same question to the next one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from pulsarish.client.connection.broker_stream import refused_credentials
 from pulsarish.client.connection.lookup_batcher import LookupBatcher
@@ -22,11 +23,20 @@ from pulsarish.runtime.network.addresses import is_tls
 from pulsarish.runtime.seams import CallFailed, ClientConnections, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
-__all__ = ["Located", "Lookup", "LookupLimits"]
+__all__ = ["Located", "Lookup", "LookupLimits", "TopicList"]
 
+M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 _SCHEMA: Final = "broker.schema"
+_TOPICS: Final = "broker.topics"
+_WAITING_MAX: Final = 256
+"""Calls of a client that wait for changes of lists.
+
+A connection takes a limited number of calls, and lookups use the same one.
+"""
+_LISTINGS_MAX: Final = 10
+"""Readings of a list from its start, when it changed between two pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,14 @@ class Located:
 
     partitions: int
     address: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicList:
+    """Full names of topics, and the hash by which brokers know the list."""
+
+    names: frozenset[str]
+    hash: str
 
 
 class Lookup:
@@ -71,6 +89,7 @@ class Lookup:
         self._listener = listener
         self._limits = limits
         self._book = book
+        self._may_wait = asyncio.Semaphore(_WAITING_MAX)
 
     async def owner(self, topic: str, *, avoid: str = "") -> str:
         """Return the address of the topic's owner. The broker ``avoid`` is asked last.
@@ -104,24 +123,97 @@ class Lookup:
         Raises ``ConnectError`` when no broker answers, or the error that a broker answered.
         """
         request = pb.SchemaRequest(topic=topic, version=version).SerializeToString()
-        answer = await self._first(lambda address: self._call_schema(address, request))
+        timeout_seconds = self._limits.call_timeout_seconds
+        answer = await self._first(
+            lambda address: self._call(
+                address, _SCHEMA, request, pb.SchemaResponse, timeout_seconds
+            )
+        )
         if answer.code:
             raise error_from_code(answer.code, answer.message)
         return schema_from(answer.schema)
 
-    async def _call_schema(self, address: str, request: bytes) -> pb.SchemaResponse:
+    async def topics(
+        self,
+        namespace: str,
+        pattern: str,
+        *,
+        persistent: bool,
+        known: TopicList | None = None,
+        wait_seconds: float = 0.0,
+    ) -> TopicList:
+        """Return the topics of a namespace that match a pattern of RE2.
+
+        Args:
+            known: what is returned while the list is still the same.
+            wait_seconds: wait for this long until it differs from ``known``.
+
+        Raises ``ConnectError`` when no broker can list them now, or the error that a broker
+        answered.
+        """
+        request = pb.TopicsRequest(
+            namespace=namespace,
+            pattern=pattern,
+            non_persistent=not persistent,
+            known_hash=known.hash if known is not None else "",
+            wait_ms=int(wait_seconds * 1_000),
+        )
+        if not wait_seconds:
+            return await self._whole_list(request, known)
+        async with self._may_wait:
+            return await self._whole_list(request, known)
+
+    async def _whole_list(self, request: pb.TopicsRequest, known: TopicList | None) -> TopicList:
+        """Read all pages, again when the list changes between two of them."""
+        for _ in range(_LISTINGS_MAX):
+            names: list[str] = []
+            request.after = ""
+            answer = await self._page(request)
+            if known is not None and answer.hash == known.hash:
+                return known
+            names += answer.topics
+            digest = answer.hash
+            request.known_hash, request.wait_ms = "", 0
+            while answer.more and answer.hash == digest:
+                request.after = names[-1]
+                answer = await self._page(request)
+                names += answer.topics
+            if answer.hash == digest:
+                return TopicList(frozenset(names), digest)
+        raise ServiceNotReady(f"the topics of {request.namespace} change all the time; try again")
+
+    async def _page(self, request: pb.TopicsRequest) -> pb.TopicsResponse:
+        data = request.SerializeToString()
+        timeout_seconds = self._limits.call_timeout_seconds + request.wait_ms / 1_000
+
+        async def ask(address: str) -> pb.TopicsResponse:
+            answer = await self._call(address, _TOPICS, data, pb.TopicsResponse, timeout_seconds)
+            if answer.code:
+                error = error_from_code(answer.code, answer.message)
+                if error.retryable:  # this broker cannot, so another one is asked
+                    raise StreamBroken(f"{address}: {error}")
+                raise error
+            if not answer.hash:  # it has listed all topics
+                raise StreamBroken(f"{address}: this broker knows no topic patterns: upgrade it")
+            return answer
+
+        return await self._first(ask)
+
+    async def _call(
+        self, address: str, method: str, request: bytes, kind: type[M], timeout_seconds: float
+    ) -> M:
         try:
             data = await self._connections.call(
-                address, _SCHEMA, request, timeout_seconds=self._limits.call_timeout_seconds
+                address, method, request, timeout_seconds=timeout_seconds
             )
-            return pb.SchemaResponse.FromString(data)
+            return kind.FromString(data)
         except CallFailed as error:
             raise (
                 refused_credentials(address, str(error))
-                or UnknownError(f"{_SCHEMA} failed at {address}: {error}")
+                or UnknownError(f"{method} failed at {address}: {error}")
             ) from None
         except DecodeError as error:
-            raise StreamBroken(f"{address} answered what is no {_SCHEMA} answer: {error}") from None
+            raise StreamBroken(f"{address} answered what is no {method} answer: {error}") from None
 
     async def _ask(self, topic: str, wanted: pb.LookupWanted, avoid: str) -> pb.LookupResponse:
         return await self._first(lambda address: self._follow(address, topic, wanted), avoid)

@@ -214,7 +214,7 @@ class MultiConsumer:
 
         A topic consumer that was closed in the meantime is skipped.
         """
-        for child in self.children:
+        for child in list(self.children):
             child.redeliverer.redeliver_all()
 
     async def seek(self, position: MessageId | int) -> None:
@@ -266,7 +266,7 @@ class MultiConsumer:
         await asyncio.gather(*(child.close() for child in self.children))
 
     def shutdown(self, error: PulsarishError) -> None:
-        for child in self.children:
+        for child in list(self.children):
             child.shutdown(error)
 
 

@@ -30,6 +30,7 @@ def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscrib
         key_shared=_key_shared(options.key_shared_policy)
         if options.consumer_type is ConsumerType.KeyShared
         else None,
+        only_existing=not options.creates_topics,
     )
 
 

@@ -4,6 +4,7 @@ acknowledgements and redeliveries go back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from pulsarish.client.connection.context import ClientContext
@@ -47,12 +48,19 @@ class TopicConsumer:
         *,
         queue_size: int,
         partition: int,
+        ended: Callable[[TopicConsumer, PulsarishError], None] | None = None,
     ) -> None:
+        """Create the parts.
+
+        Args:
+            ended: called when no more messages come; without it, the program's calls raise why.
+        """
         self.topic = topic
         self.partition = partition
         self._options = options
         self._clock = clock = parts.clock
         self._inbox = inbox
+        self._ended = ended
         self._writers = writers
         self._wakeup = Wakeup(parts.handoff, self.flush_due)
         is_ordered = not options.consumer_type.is_spread
@@ -184,7 +192,10 @@ class TopicConsumer:
         """Note that no more messages come."""
         self.redeliverer.on_end()
         self.acks.on_end(error)
-        self._inbox.fail(error)
+        if self._ended is None:
+            self._inbox.fail(error)
+        else:
+            self._ended(self, error)
 
     def flush_due(self) -> None:
         """Send due permits, acknowledgements and dead letters, and set the timers."""

@@ -9,6 +9,7 @@ mean the same in both. Names that only this client has come last.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
@@ -34,6 +35,7 @@ from pulsarish.client.messages.options import (
     ConsumerOptions,
     ProducerOptions,
 )
+from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.client_authentication import Authentication
@@ -221,7 +223,7 @@ def producer_options(
 
 
 def consumer_options(
-    topic: str | list[str],
+    topic: str | list[str] | re.Pattern[str] | Wildcard,
     subscription_name: str,
     given: ConsumerArguments,
     positional: Sequence[object] = (),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Final, cast, get_args
@@ -39,6 +40,7 @@ from pulsarish.client.enums import (
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.security_options import security_of
+from pulsarish.client.messages.topic_filter import TopicFilter, Wildcard, filter_of
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model.errors import InvalidArgument, InvalidTopicName, UnsupportedFeature
@@ -79,15 +81,10 @@ def _unsupported(given: Mapping[str, object], **supported: tuple[object, str]) -
 def topics_of(topic: object) -> list[TopicName]:
     """Return the topics of a subscription.
 
-    Raises ``InvalidTopicName``, ``InvalidArgument``, ``UnsupportedFeature`` for a pattern.
+    Raises ``InvalidTopicName``, ``InvalidArgument``.
     """
     if isinstance(topic, str):
         return [TopicName.parse(topic)]
-    if isinstance(topic, re.Pattern):
-        raise UnsupportedFeature(
-            f"topic is the pattern {topic.pattern!r}: patterns are not supported yet; pass a list "
-            "of topic names"
-        )
     if isinstance(topic, list):
         if not topic or not all(isinstance(name, str) for name in topic):
             raise InvalidArgument(
@@ -98,8 +95,8 @@ def topics_of(topic: object) -> list[TopicName]:
             raise InvalidArgument("topic is a list that names a topic twice: name each once")
         return names
     raise InvalidArgument(
-        f"topic is {shown(topic)} of type {type(topic).__name__}: pass a topic name or a list of "
-        "them"
+        f"topic is {shown(topic)} of type {type(topic).__name__}: pass a topic name, a list of "
+        "them, a compiled pattern or a pulsarish.Wildcard"
     )
 
 
@@ -428,7 +425,7 @@ class ConsumerOptions:
 
     def __init__(
         self,
-        topic: str | list[str],
+        topic: str | list[str] | re.Pattern[str] | Wildcard,
         subscription_name: str,
         *,
         consumer_type: ConsumerType = ConsumerType.Exclusive,
@@ -470,7 +467,24 @@ class ConsumerOptions:
             crypto_key_reader=(None, "decrypt the content after it is received"),
             replicate_subscription_state_enabled=(False, "there is one cluster"),
         )
-        self.topics = topics_of(topic)
+        check_type(
+            "regex_subscription_mode",
+            regex_subscription_mode,
+            RegexSubscriptionMode,
+            "a pulsarish.RegexSubscriptionMode",
+        )
+        self.filter: TopicFilter | None = None
+        """Which topics the consumer has, if it is one of a pattern."""
+        self.topics: list[TopicName] = []
+        if isinstance(topic, (re.Pattern, Wildcard)):
+            self.filter = filter_of(topic, regex_subscription_mode)
+        else:
+            self.topics = topics_of(topic)
+        self.creates_topics = self.filter is None
+        self.discovery_seconds = check_number(
+            "pattern_auto_discovery_period", pattern_auto_discovery_period, 0, _SECONDS_MAX
+        )
+        """A pattern's list is read at least this often; 0: only when the program subscribes."""
         self.subscription_name = check_name(
             "subscription", check_text("subscription_name", subscription_name)
         )
@@ -577,16 +591,8 @@ class ConsumerOptions:
             "a pulsarish.ConsumerCryptoFailureAction",
         )
         self.crypto_failure_action = crypto_failure_action
-        # These have no effect: statistics of consumers come from the admin API, and patterns are
-        # rejected.
+        # This has no effect: statistics of consumers come from the admin API.
         check_number("broker_consumer_stats_cache_time_ms", broker_consumer_stats_cache_time_ms, 0)
-        check_number("pattern_auto_discovery_period", pattern_auto_discovery_period, 0)
-        check_type(
-            "regex_subscription_mode",
-            regex_subscription_mode,
-            RegexSubscriptionMode,
-            "a pulsarish.RegexSubscriptionMode",
-        )
         self.ack_receipt = check_flag("ack_receipt_enabled", ack_receipt_enabled)
         self.priority_level = check_number("priority_level", priority_level, 0, 1_000)
         self.subscription_properties = check_mapping(
@@ -642,6 +648,10 @@ class ConsumerOptions:
     def continue_after(self, message_id: MessageId) -> None:
         """Have a reader start after a message, wherever it was to start."""
         self.start, self.start_inclusive, self.start_rollback_seconds = message_id, False, 0
+
+    def of_found_topic(self) -> ConsumerOptions:
+        """Return options for one topic of a pattern, which may change as it is opened."""
+        return copy(self)
 
     def negative_ack_delay(self, redelivery_count: int) -> int:
         """Return the delay of a negative acknowledgement, in ms."""

@@ -16,6 +16,7 @@ from pulsarish.sim.mutants.hostile import HOSTILE_MUTANTS
 from pulsarish.sim.mutants.journal import JOURNAL_MUTANTS
 from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
+from pulsarish.sim.mutants.patterns import PATTERN_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
 from pulsarish.sim.mutants.repair import REPAIR_MUTANTS
 from pulsarish.sim.mutants.rights import RIGHTS_MUTANTS
@@ -40,6 +41,7 @@ _ALL: Final = (
     *HOSTILE_MUTANTS,
     *RIGHTS_MUTANTS,
     *FACE_MUTANTS,
+    *PATTERN_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}
