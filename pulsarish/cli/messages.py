@@ -5,6 +5,7 @@ pipes.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -177,6 +178,18 @@ def produce(
     show_default=True,
     help="Where a new subscription starts.",
 )
+@click.option(
+    "--pattern",
+    "is_pattern",
+    is_flag=True,
+    help="TOPIC is a regular expression for the names of topics of one namespace.",
+)
+@click.option(
+    "--wildcard",
+    "is_wildcard",
+    is_flag=True,
+    help="TOPIC has * for any token between dots, or > at its end for all that follow.",
+)
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after this number of messages.")
 @click.option(
     "--follow",
@@ -196,6 +209,8 @@ def consume(
     subscription: str,
     kind: str,
     start: str,
+    is_pattern: bool,
+    is_wildcard: bool,
     count: int | None,
     follow: bool,
     form: str,
@@ -204,17 +219,28 @@ def consume(
     """Receive the messages of a subscription of TOPIC, print and acknowledge each. Messages with a
     schema are printed as JSON.
 
+    With --pattern or --wildcard: of all topics that match, also of those that come later.
+
     \b
-    Example:
+    Examples:
       pulsarish consume greetings -s me --from earliest -n 2
+      pulsarish consume 'acme/shop/orders-.*' --pattern -s me --follow
+      pulsarish consume 'orders.*.created' --wildcard -s me --follow --format json
     """
     import pulsarish
 
+    if is_pattern and is_wildcard:
+        raise click.UsageError("TOPIC is either a pattern or a wildcard: give one of both options")
+    topics: str | re.Pattern[str] | pulsarish.Wildcard = topic
+    if is_pattern:
+        topics = _pattern(topic)
+    elif is_wildcard:
+        topics = pulsarish.Wildcard(topic)
     types = {each.option: pulsarish.ConsumerType(each.value) for each in SubscriptionType}
     client = connected_client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         consumer = client.subscribe(
-            topic,
+            topics,
             subscription,
             consumer_type=types[kind],
             initial_position=pulsarish.InitialPosition[start.capitalize()],
@@ -399,6 +425,13 @@ def _until(
         yield message
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise InvalidArgument(f"the pattern {text!r} is no regular expression: {error}") from None
+
+
 class _Printed:
     """Printed messages. They are acknowledged together, with a receipt: before a wait, and at
     ``_ACKNOWLEDGED_MAX``.
@@ -540,6 +573,7 @@ def _print(message: pulsarish.Message, form: str) -> None:
     else:
         record = {
             "id": _text(message.message_id()),
+            "topic": message.topic_name(),
             "key": message.partition_key() or None,
             "publish_time": message.publish_timestamp(),
             "event_time": message.event_timestamp() or None,

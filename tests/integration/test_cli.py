@@ -236,6 +236,31 @@ def test_perf_fails_when_messages_do(environment: dict[str, str]) -> None:
     )
 
 
+def test_topics_that_match_are_consumed_together(environment: dict[str, str]) -> None:
+    for place in ("eu", "us"):
+        run(environment, "produce", f"sold.{place}.created", "-m", place)
+    consume = ("consume", "--from", "earliest", "-n", "2")
+    found = run(environment, *consume, "sold.*.created", "--wildcard", "-s", "w")
+    assert sorted(found.split()) == ["eu", "us"]
+    found = run(
+        environment,
+        *consume,
+        r"public/default/sold\..*",
+        "--pattern",
+        "-s",
+        "p",
+        "--format",
+        "json",
+    )
+    topics = [json.loads(line)["topic"] for line in found.splitlines()]
+    names = [f"persistent://public/default/sold.{place}.created" for place in ("eu", "us")]
+    assert sorted(topics) == names
+    assert run(environment, "topics", "list", "--pattern", r"sold\.[eu]+\..*").split() == [
+        "TOPIC",
+        *names[:1],
+    ]
+
+
 def test_interrupted_consume_has_acknowledged_what_it_printed(environment: dict[str, str]) -> None:
     run(
         environment,

@@ -29,6 +29,7 @@ from pulsarish.cli.admin.stats_view import print_stats
 from pulsarish.cli.admin.topic_log import LOG_COMMANDS
 from pulsarish.cli.output import output_option, print_json, print_record, say
 from pulsarish.model.topic_name import TopicName
+from pulsarish.model.topic_pattern import compile_pattern
 
 __all__ = ["topics"]
 
@@ -94,6 +95,13 @@ for _command in (partitions, *LOG_COMMANDS, *COMPACTION_COMMANDS, *TOPIC_GRANT_C
 @click.option(
     "--non-persistent", is_flag=True, help="List the non-persistent topics that are in use now."
 )
+@click.option(
+    "--pattern",
+    default="",
+    metavar="REGEX",
+    help="Only topics whose name, without the namespace, matches this expression of RE2 as a "
+    "whole.",
+)
 @page_options
 @admin_option
 @output_option
@@ -102,6 +110,7 @@ def list_topics(
     partitioned: bool,
     bundle: str,
     non_persistent: bool,
+    pattern: str,
     after: str,
     limit: int | None,
     admin: Admin,
@@ -113,12 +122,16 @@ def list_topics(
     Examples:
       pulsarish topics list
       pulsarish topics list acme/orders --partitioned -o json
+      pulsarish topics list acme/orders --pattern 'eu-.*'
     """
     if partitioned and bundle:
         raise click.UsageError(
             "the partitions of a partitioned topic are in several bundles; give either "
             "--partitioned or --bundle"
         )
+    if pattern and limit is not None:
+        raise click.UsageError("--pattern is for all topics: leave --limit out")
+    matches = compile_pattern(pattern)
     if partitioned:
         names = admin.topics.list_partitioned(
             namespace, after=after, limit=limit, persistent=not non_persistent
@@ -127,6 +140,8 @@ def list_topics(
         names = admin.topics.list(
             namespace, bundle=bundle, after=after, limit=limit, persistent=not non_persistent
         )
+    if pattern:
+        names = [name for name in names if matches(TopicName.parse(name).partitioned.local)]
     print_names(names, "topic", output)
 
 
