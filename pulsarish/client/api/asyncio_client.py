@@ -259,6 +259,9 @@ class AsyncClient:
     ) -> AsyncConsumer:
         """Return a consumer; ``options``: see ``ConsumerOptions``.
 
+        ``topic``: a name, a list of names, or a compiled pattern or ``Wildcard`` for all topics of
+        a namespace that match, also those that come later.
+
         Raises ``ConsumerBusy`` and the errors of ``create_producer``.
         """
         chosen = consumer_options(topic, subscription_name, options, positional, awaitable=True)

@@ -123,6 +123,9 @@ class Client:
     ) -> Consumer:
         """Return a consumer; creates the subscription if needed.
 
+        ``topic``: a name, a list of names, or a compiled pattern or ``Wildcard`` for all topics of
+        a namespace that match, also those that come later.
+
         See ``ConsumerOptions``. Raises ``ConsumerBusy`` and the errors above.
         """
         self._check()
