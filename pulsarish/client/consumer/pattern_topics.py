@@ -30,6 +30,8 @@ class PatternTopics:
     """Topics by their full names. There is a list for each kind: persistent and non-persistent."""
 
     def __init__(self) -> None:
+        self.wanted: frozenset[str] = frozenset()
+        """All topics of the latest lists."""
         self._listed: dict[bool, frozenset[str]] = {}
         self._first: set[str] = set()
         self._begun: set[str] = set()
@@ -37,17 +39,12 @@ class PatternTopics:
         self._again: dict[str, tuple[float, float]] = {}
         self._refused: set[str] = set()
 
-    @property
-    def wanted(self) -> frozenset[str]:
-        """All topics of the latest lists."""
-        return frozenset().union(*self._listed.values())
-
     def listed(self, names: Collection[str], *, persistent: bool) -> None:
         """Note the list of one kind."""
         if persistent not in self._listed:
             self._first.update(names)
         self._listed[persistent] = frozenset(names)
-        wanted = self.wanted
+        self.wanted = wanted = frozenset().union(*self._listed.values())
         self._first &= wanted
         self._refused &= wanted
         self._again = {name: each for name, each in self._again.items() if name in wanted}
@@ -90,9 +87,11 @@ class PatternTopics:
         whether this is its first end since it was open.
         """
         self._begun.discard(name)
-        if not any(name in names for names in self._listed.values()):
+        if name not in self.wanted:
             return False
-        if not is_deleted:
+        if is_deleted:
+            self._first.discard(name)  # what is there next by this name is a new one
+        else:
             self._refused.add(name)
         _, wait = self._again.get(name, (now, 0.0))
         next_wait = min(max(2 * wait, _AGAIN_SECONDS_MIN), _AGAIN_SECONDS_MAX)

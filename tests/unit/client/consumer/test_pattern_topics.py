@@ -29,6 +29,15 @@ def test_a_topic_that_left_and_came_back_is_new() -> None:
     assert topics.is_new("a")
 
 
+def test_a_topic_of_the_first_list_that_is_gone_when_it_is_opened_comes_back_as_a_new_one() -> None:
+    topics = PatternTopics()
+    topics.listed({"a", "b"}, persistent=True)
+    topics.plan(0.0)
+    topics.ended("a", 0.0, is_deleted=True)
+    topics.ended("b", 0.0)
+    assert [topics.is_new(name) for name in "ab"] == [True, False]
+
+
 def test_what_was_received_of_a_deleted_topic_does_not_come_again() -> None:
     topics = PatternTopics()
     topics.listed({"a"}, persistent=True)
