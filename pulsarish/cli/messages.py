@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
@@ -78,6 +79,12 @@ address.
     default="none",
     show_default=True,
 )
+@click.option(
+    "--expires-after",
+    metavar="DURATION",
+    callback=values.duration,
+    help="How long consumers may get each message: 90s, 12h, 30d; without it, forever.",
+)
 @acked_option
 @url_option
 def produce(
@@ -90,6 +97,7 @@ def produce(
     properties: dict[str, str],
     producer_name: str | None,
     compression: str,
+    expires_after: timedelta | None,
     acked: Path | None,
     url: str,
 ) -> None:
@@ -99,6 +107,7 @@ def produce(
     Examples:
       pulsarish produce greetings -m hello -m world
       pulsarish produce flights -f flights.jsonl --key-from tailnum
+      pulsarish produce prices -m 17.3 --expires-after 10m
     """
     import pulsarish
 
@@ -133,6 +142,7 @@ def produce(
                     partial(done, log.checksum(payload)),
                     partition_key=key if key is not None else _key(payload, key_from, count + 1),
                     properties=properties,
+                    expires_after=expires_after,
                 )
                 count += 1
             producer.flush()

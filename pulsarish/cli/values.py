@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
 
 from pulsarish.model.units import parse_duration
 
-__all__ = ["FiniteRange", "properties", "time_ms"]
+__all__ = ["FiniteRange", "duration", "properties", "time_ms"]
 
 
 class FiniteRange(click.FloatRange):
@@ -43,6 +43,18 @@ def time_ms(text: str) -> int:
         raise click.BadParameter(
             f"{text!r} must be a time like 2026-11-21T08:00, an age like 2h, or milliseconds"
         ) from None
+
+
+def duration(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> timedelta | None:
+    """Return the duration in an option, such as ``90s``; ``None`` without one."""
+    if text is None:
+        return None
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def properties(

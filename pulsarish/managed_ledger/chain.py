@@ -21,16 +21,23 @@ __all__ = ["Chain", "Link"]
 class Link:
     """One ledger. While it is open, ``entries`` and ``size_bytes`` count what is confirmed."""
 
-    __slots__ = ("closed_ms", "entries", "ledger_id", "size_bytes", "start")
+    __slots__ = ("closed_ms", "entries", "ledger_id", "own_times_ms", "size_bytes", "start")
 
     def __init__(
-        self, ledger_id: int, entries: int, size_bytes: int, closed_ms: int, start: int
+        self,
+        ledger_id: int,
+        entries: int,
+        size_bytes: int,
+        closed_ms: int,
+        start: int,
+        own_times_ms: int,
     ) -> None:
         self.ledger_id = ledger_id
         self.entries = entries
         self.size_bytes = size_bytes
         self.closed_ms = closed_ms  # wall clock; 0 while the ledger is open
         self.start = start  # the ordinal of its first entry
+        self.own_times_ms = own_times_ms  # see ``TopicLedger``
 
     @property
     def last_position(self) -> Position:
@@ -51,7 +58,7 @@ class Chain:
         self._links: list[Link] = []
         self._ids: list[int] = []
         for ledger in ledgers:
-            self._push(ledger.ledger_id, ledger.entries, ledger.size_bytes, ledger.closed_ms)
+            self._push(ledger)
 
     def __len__(self) -> int:
         return len(self._links)
@@ -80,14 +87,39 @@ class Chain:
 
     # -- changes
 
-    def open_ledger(self, ledger_id: int) -> None:
+    def open_ledger(self, ledger_id: int, own_times_ms: int = 0) -> None:
+        """Add an empty ledger. ``own_times_ms``: what is known of the entries that wait for it."""
         assert self.current is None, "two open ledgers"
-        self._push(ledger_id, 0, 0, 0)
+        self._push(TopicLedger(ledger_id, own_times_ms=own_times_ms))
 
-    def _push(self, ledger_id: int, entries: int, size_bytes: int, closed_ms: int) -> None:
-        assert not self._ids or ledger_id > self._ids[-1], "ledger ids grow along the chain"
-        self._links.append(Link(ledger_id, entries, size_bytes, closed_ms, self._end))
-        self._ids.append(ledger_id)
+    def _push(self, ledger: TopicLedger) -> None:
+        assert not self._ids or ledger.ledger_id > self._ids[-1], "ledger ids grow along the chain"
+        self._links.append(
+            Link(
+                ledger.ledger_id,
+                ledger.entries,
+                ledger.size_bytes,
+                ledger.closed_ms,
+                self._end,
+                ledger.own_times_ms,
+            )
+        )
+        self._ids.append(ledger.ledger_id)
+
+    def note_own_time(self, time_ms: int) -> None:
+        """Note that an entry with a delivery or expiry time of its own is appended."""
+        link = self._links[-1]
+        if 0 <= link.own_times_ms < time_ms:
+            link.own_times_ms = time_ms
+
+    def has_own_times(self, first_ledger: int, last_ledger: int) -> bool:
+        """Whether an entry of these ledgers, ends included, may have a delivery or expiry time of
+        its own. It may in a ledger that is not of the chain.
+        """
+        low, high = bisect_left(self._ids, first_ledger), bisect_right(self._ids, last_ledger)
+        if low == high or self._ids[low] != first_ledger:
+            return True
+        return any(link.own_times_ms for link in self._links[low:high])
 
     def grow(self, count: int, size_bytes: int) -> None:
         """Note that entries of the open ledger were confirmed."""
@@ -270,7 +302,9 @@ class Chain:
     def record(self) -> tuple[TopicLedger, ...]:
         """Return the chain as metadata stores it. Of an open ledger metadata stores only the id."""
         return tuple(
-            TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms)
+            TopicLedger(
+                link.ledger_id, link.entries, link.size_bytes, link.closed_ms, link.own_times_ms
+            )
             if link.closed_ms
             else TopicLedger(link.ledger_id)
             for link in self._links

@@ -203,6 +203,7 @@ class ChainCore:
         foreign = payloads[own:]
         if foreign:
             self.chain.grow(len(foreign), sum(map(len, foreign)))
+            link.own_times_ms = -1
         self.pushed = 0
         self.pushed_bytes = 0
         return confirmed, len(foreign)
@@ -214,9 +215,11 @@ class ChainCore:
         assert self.drained
         assert self.phase in (Phase.DRAINING, Phase.REPLACING)
         self.chain.close_current(closed_ms)
-        if self.chain.links[-1].entries == 0:
+        before = self.chain.links[-1]
+        if before.entries == 0:
             self.chain.drop_last()
-        self.chain.open_ledger(ledger_id)
+        # What was accepted meanwhile was noted at the ledger before.
+        self.chain.open_ledger(ledger_id, before.own_times_ms if self._payloads else 0)
         self.opened_at = now
         self.phase = Phase.WRITING
 

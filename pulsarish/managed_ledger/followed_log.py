@@ -242,7 +242,8 @@ class FollowedLog(ReadableLog):
         if chain.current is None:
             for ledger in record.ledgers:
                 if ledger.ledger_id > known:
-                    chain.open_ledger(ledger.ledger_id)
+                    times_ms = ledger.own_times_ms if ledger.closed_ms else -1
+                    chain.open_ledger(ledger.ledger_id, times_ms)
                     if ledger.closed_ms:
                         chain.grow(ledger.entries, ledger.size_bytes)
                         chain.close_current(ledger.closed_ms)

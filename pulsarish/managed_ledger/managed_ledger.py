@@ -224,7 +224,9 @@ class ManagedLedger(ReadableLog):
     def ledgers(self) -> Sequence[TopicLedger]:
         """The chain, with what is confirmed so far in the open ledger."""
         return [
-            TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms)
+            TopicLedger(
+                link.ledger_id, link.entries, link.size_bytes, link.closed_ms, link.own_times_ms
+            )
             for link in self._chain.links
         ]
 
@@ -260,6 +262,10 @@ class ManagedLedger(ReadableLog):
         to append to now.
         """
         self._appender.append(payload, context)
+
+    def note_own_time(self, time_ms: int) -> None:
+        """Note that the next append has a delivery or expiry time of its own (wall clock, ms)."""
+        self._chain.note_own_time(time_ms)
 
     @property
     def has_room(self) -> bool:
@@ -307,6 +313,19 @@ class ManagedLedger(ReadableLog):
             f"position {position} is beyond what this broker knows of {self.name}; look the topic "
             "up again"
         )
+
+    @property
+    def names_no_times(self) -> bool:
+        """Whether no entry of the log has a delivery or expiry time of its own."""
+        return not any(link.own_times_ms for link in self._chain.links)
+
+    def learned_own_times(self, ledger_id: int, latest_ms: int) -> None:
+        """Note the latest delivery or expiry time that an entry of a closed ledger names; 0: none
+        names one. It is stored with the next change of the list.
+        """
+        link = self._chain.find(ledger_id)
+        if link is not None:
+            link.own_times_ms = latest_ms
 
     # -- cursors
 

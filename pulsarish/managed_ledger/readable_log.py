@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.chain import Chain
@@ -101,6 +101,14 @@ class ReadableLog(ABC):
         See ``LogReader.find_by_time``.
         """
         return await self._reader.find_by_time(time_ms, time_of)
+
+    def has_own_times(self, entries: Sequence[LogEntry]) -> bool:
+        """Whether one of these consecutive entries may have a delivery or expiry time of its
+        own.
+        """
+        return bool(entries) and self._chain.has_own_times(
+            entries[0].position.ledger_id, entries[-1].position.ledger_id
+        )
 
     async def landing(self, position: Position) -> Position:
         """Return the position where delivery begins for a position that a client names,

@@ -115,7 +115,10 @@ def chain_closed(
         last = chain.links[-1]
         links = links[:-1]
         if last.entries:
-            links = (*links, TopicLedger(last.ledger_id, last.entries, last.size_bytes, closed_ms))
+            closed = TopicLedger(
+                last.ledger_id, last.entries, last.size_bytes, closed_ms, last.own_times_ms
+            )
+            links = (*links, closed)
         else:
             deleting = (*deleting, last.ledger_id)
     highest = record.highest_ledger

@@ -183,12 +183,15 @@ class TopicLedger(msgspec.Struct, frozen=True):
     """One ledger of a topic's chain.
 
     ``entries`` and ``size_bytes`` are 0 until it is closed; ``closed_ms`` is 0 while it is open.
+    ``own_times_ms`` is the latest time at which an entry of it says that it is to be delivered, or
+    that it expires (wall clock); 0: none says so; -1: not known.
     """
 
     ledger_id: int
     entries: int = 0
     size_bytes: int = 0
     closed_ms: int = 0
+    own_times_ms: int = -1
 
 
 class LostRange(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
 __all__ = [
     "ENTRY_HEAD_SIZE",
+    "EXPIRES_PROPERTY",
     "KEY_HASHES",
     "MAGIC",
     "MESSAGES_IN_BATCH_MAX",
@@ -31,11 +32,14 @@ __all__ = [
     "decode_metadata",
     "encode_entry",
     "encoded_metadata",
+    "expiry_time",
     "is_plain",
     "key_hash",
+    "message_times",
     "parse_metadata",
     "split_entry",
     "sticky_key",
+    "stored_expiry_time",
     "verify_entry",
 ]
 
@@ -48,6 +52,10 @@ MESSAGES_IN_BATCH_MAX: Final = 1_000_000
 
 Acknowledgements within it are kept as bits, so the number costs memory.
 """
+EXPIRES_PROPERTY: Final = "pulsarish-expires-at-ms"
+"""The property of a message that expires: when it does, in milliseconds since the epoch."""
+_EXPIRES: Final = EXPIRES_PROPERTY.encode()
+_TIME_DIGITS_MAX: Final = 18  # below 2 ** 63
 KEY_HASHES: Final = 1 << 16
 """Key-shared subscriptions distinguish keys by a hash with this many values."""
 _KEY_HASHES_KEPT: Final = 16_384
@@ -116,6 +124,36 @@ def is_plain(encoded: bytes) -> bool:
         and encoded[1] <= _NAME_BYTES_MAX
         and _PLAIN_FIELDS.fullmatch(encoded, 2 + encoded[1]) is not None
     )
+
+
+def expiry_time(metadata: MessageMetadata) -> int:
+    """Return when an entry expires (ms since the epoch), as its property ``EXPIRES_PROPERTY`` says;
+    0: never; -1: the property has no such time.
+
+    A batch has no such property: the properties of its messages are in its payload.
+    """
+    found = 0
+    if metadata.num_messages_in_batch == 1:
+        for each in metadata.properties:
+            if each.key == EXPIRES_PROPERTY:
+                value = as_text(each.value)
+                is_time = value.isascii() and value.isdecimal() and len(value) <= _TIME_DIGITS_MAX
+                found = (int(value) if is_time else 0) or -1
+    return found
+
+
+def message_times(entry: Buffer) -> tuple[int, int, int]:
+    """Return when a stored entry was published, when it is to be delivered, and when it expires (ms
+    since the epoch); 0: it does not say.
+    """
+    metadata = parse_metadata(entry)
+    return metadata.publish_time, metadata.deliver_at_time, max(0, expiry_time(metadata))
+
+
+def stored_expiry_time(entry: Buffer) -> int:
+    """Return when a stored entry expires (ms since the epoch); 0: never."""
+    encoded = encoded_metadata(entry)
+    return max(0, expiry_time(decode_metadata(encoded))) if _EXPIRES in encoded else 0
 
 
 def split_entry(entry: Buffer) -> tuple[MessageMetadata, memoryview]:

@@ -276,6 +276,11 @@ BAD_CALLS = [
             ),
             BadCall(
                 f"producer.{name}",
+                lambda p, call=call: call(p, b"", expires_after=5),
+                "expires_after is 5.*timedelta",
+            ),
+            BadCall(
+                f"producer.{name}",
                 lambda p, call=call: call(p, b"", deliver_at=-5),
                 "deliver_at is -5.*0 or more",
             ),

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulsarish.model.errors import InvalidArgument, MessageTooBig
-from pulsarish.wire.entry import MESSAGES_IN_BATCH_MAX, parse_metadata, verify_entry
+from pulsarish.model.errors import InvalidArgument, MessageTooBig, NotAllowed
+from pulsarish.wire.entry import (
+    EXPIRES_PROPERTY,
+    MESSAGES_IN_BATCH_MAX,
+    expiry_time,
+    parse_metadata,
+    verify_entry,
+)
 
 if TYPE_CHECKING:
     from pulsarish.broker.policies.topic_limits import TopicLimits
@@ -32,10 +38,13 @@ def read_entry(view: memoryview, topic_limits: TopicLimits) -> tuple[bytes, Mess
     return entry, parse_metadata(entry)
 
 
-def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> None:
+def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
     """Check an entry's metadata.
 
-    Raises ``InvalidArgument`` that names the fault, ``NotAllowed`` by policy.
+    Return the later one of its delivery and its expiry time (wall clock, ms); 0: it has neither.
+
+    Raises ``InvalidArgument`` that names the fault; ``NotAllowed`` by policy, and for an expiry
+    time that is none, since Apache Pulsar's clients would send again after other errors.
     """
     messages = metadata.num_messages_in_batch
     if not 1 <= messages <= MESSAGES_IN_BATCH_MAX:
@@ -48,8 +57,18 @@ def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> None
             f"an entry is signed {metadata.producer_name!r}, which is no UTF-8; name its producer "
             "in text"
         )
-    if metadata.deliver_at_time:
-        topic_limits.check_delay(metadata.deliver_at_time)
+    own_time_ms = metadata.deliver_at_time
+    if own_time_ms:
+        topic_limits.check_delay(own_time_ms)
+    if messages == 1 and metadata.properties and (expires_ms := expiry_time(metadata)):
+        if expires_ms < 0:
+            value = {each.key: each.value for each in metadata.properties}[EXPIRES_PROPERTY]
+            raise NotAllowed(
+                f"the property {EXPIRES_PROPERTY} of a message is {value[:40]!r}; give the time as "
+                "milliseconds since the epoch in digits, such as 1767225600000, or leave it out"
+            )
+        own_time_ms = max(own_time_ms, expires_ms)
+    return int(own_time_ms)
 
 
 def publish_time(entry: LogEntry) -> int:

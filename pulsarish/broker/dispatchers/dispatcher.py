@@ -133,6 +133,14 @@ class Dispatcher(ABC):
         """Handle an acknowledgement of everything up to a position."""
 
     @abstractmethod
+    def expired(self, positions: Sequence[Position]) -> None:
+        """Handle entries that have expired and that the cursor has acknowledged."""
+
+    def take_expired(self, now_ms: int) -> list[Position]:
+        """Remove the entries that were read, were not delivered and have expired. Return them."""
+        return self.reads.take_expired(now_ms)
+
+    @abstractmethod
     def reset(self) -> None:
         """Start again from the cursor after it was moved. Earlier deliveries do not count."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, assert_never
 
 from pulsarish.broker.clients.commands import KeySharedPolicy
@@ -24,7 +24,7 @@ from pulsarish.model.policies import (
 from pulsarish.model.position import Position
 from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.runtime.seams import Clock
-from pulsarish.wire.entry import key_hash, parse_metadata, sticky_key
+from pulsarish.wire.entry import key_hash, parse_metadata, sticky_key, stored_expiry_time
 
 if TYPE_CHECKING:
     from pulsarish.broker.policies.store import Effective
@@ -139,6 +139,17 @@ class ReadyMaker:
         if due_ms and not (self._may_delay and self._clock.wall_ms() < due_ms and self.delays):
             due_ms = 0
         return Ready(position, payload, messages, ack_set, of_key, due_ms, chunk_of(metadata))
+
+    def with_expiry(self, entries: Sequence[Ready]) -> list[Ready]:
+        """Return the entries with their expiry times. Only entries of ledgers that may have such
+        times need this.
+        """
+        return [
+            each._replace(expires_ms=expires_ms)
+            if (expires_ms := stored_expiry_time(each.payload))
+            else each
+            for each in entries
+        ]
 
     @property
     def delays(self) -> bool:

@@ -25,7 +25,7 @@ from pulsarish.broker.dispatchers.dispatcher import DispatcherKind, DrainingKey,
 from pulsarish.broker.dispatchers.key_ranges import HashRange, HashRing, StickyRanges
 from pulsarish.broker.dispatchers.key_shared_stats import key_sharing, key_sharing_by_consumer
 from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher, SharingLimits
-from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
+from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready, has_expired
 from pulsarish.model.position import Position
 
 __all__ = ["Draining", "KeySharedDispatcher", "Line", "LookAhead"]
@@ -323,6 +323,26 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         super().acknowledged_through(position)
         for kept in [kept for kept in self._kept if kept <= position]:
             self._drop(kept)
+
+    def expired(self, positions: Sequence[Position]) -> None:
+        for position in positions:
+            if self._in_order and position in self._hashes:
+                self._skip(position)
+            self._drop(position)
+        super().expired(positions)
+
+    def take_expired(self, now_ms: int) -> list[Position]:
+        self._take_in()
+        ready = {
+            position: kept.ready for position, kept in self._kept.items() if kept.ready is not None
+        }
+        expired = [position for position, each in ready.items() if has_expired(each, now_ms)]
+        for position in expired:
+            self._drop(position)
+            del ready[position]
+        waiting = [each.expires_ms for each in ready.values() if each.expires_ms]
+        self.reads.first_expiry_ms = min(waiting, default=0)
+        return expired
 
     def _skip(self, position: Position) -> None:
         key_hash = self._hashes[position]

@@ -179,6 +179,15 @@ class MultiConsumerDispatcher(Dispatcher):
             del self._counts[known]
         self.reads.delayed.drop_through(position)
 
+    def expired(self, positions: Sequence[Position]) -> None:
+        """Note that these entries have expired. No consumer holds them any more."""
+        for position in positions:
+            for consumer in self.consumers:
+                if position in consumer.pending:
+                    self._forget(consumer, position)
+                    break
+            self._counts.pop(position, None)
+
     def _forget(self, consumer: Consumer, position: Position) -> None:
         messages = consumer.pending.pop(position)
         consumer.unacked -= messages

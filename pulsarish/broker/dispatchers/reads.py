@@ -19,7 +19,7 @@ from pulsarish.broker.dispatchers.delayed import DelayedEntries
 from pulsarish.model.position import Position
 from pulsarish.runtime.backoff import Backoff
 
-__all__ = ["Read", "ReadLimits", "Reads", "Ready"]
+__all__ = ["Read", "ReadLimits", "Reads", "Ready", "has_expired"]
 
 _RELEASED_READS_MAX: Final = 10  # due entries that may wait to be read, as a multiple of one read
 _SPARSE_MAX: Final = 4  # entries that a read may bring for each one to be redelivered
@@ -48,6 +48,12 @@ class Ready(NamedTuple):
     due_ms: int = 0  # not to be delivered before this time (wall clock); 0: at once
     # set for a part of a message that a shared subscription must not divide
     chunk: Chunk | None = None
+    expires_ms: int = 0  # not to be delivered from this time on (wall clock); 0: never expires
+
+
+def has_expired(entry: Ready, now_ms: int) -> bool:
+    """Whether an entry has expired, by the wall clock."""
+    return 0 < entry.expires_ms <= now_ms
 
 
 class Read(NamedTuple):
@@ -79,6 +85,8 @@ class Reads:
         acknowledged.
         """
         self.delayed = DelayedEntries(limits.delayed_max)
+        self.first_expiry_ms = 0
+        """No ready entry expires before this time (wall clock); 0: none expires."""
         self.failure: str = ""
         self.failed_since_ms = 0
         self._limits = limits
@@ -188,6 +196,24 @@ class Reads:
         self.position = Position(last.ledger_id, last.entry_id + 1)
         self.ready.extend(entries)
 
+    def note_expiry(self, expires_ms: int) -> None:
+        """Note that a ready entry, or one of a read in flight, expires at a time."""
+        self.first_expiry_ms = min(self.first_expiry_ms or expires_ms, expires_ms)
+
+    def take_expired(self, now_ms: int) -> list[Position]:
+        """Remove the ready entries that have expired, and return them."""
+        expired: list[Position] = []
+        for ready in (self.ready, self.ready_again):
+            gone = [each.position for each in ready if has_expired(each, now_ms)]
+            if gone:
+                expired += gone
+                kept = [each for each in ready if not has_expired(each, now_ms)]
+                ready.clear()
+                ready.extend(kept)
+        waiting = [each.expires_ms for each in (*self.ready, *self.ready_again) if each.expires_ms]
+        self.first_expiry_ms = min(waiting, default=0)
+        return expired
+
     def drop_ready(self) -> int:
         """Drop all ready entries and those that must be read again.
 
@@ -251,6 +277,7 @@ class Reads:
         self._epoch += 1
         self.position = position
         self.gone = ()
+        self.first_expiry_ms = 0
         self.delayed.rewind(position)
         self.ready.clear()
         self.ready_again.clear()

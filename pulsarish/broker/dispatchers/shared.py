@@ -77,6 +77,11 @@ class SharedDispatcher(MultiConsumerDispatcher):
         super().acknowledged_through(position)
         self._chunked.done_through(position)
 
+    def expired(self, positions: Sequence[Position]) -> None:
+        super().expired(positions)
+        if self._chunked:
+            self._chunked.done(positions)
+
     # -- reading and delivering
 
     def plan(self, end: Position, *, blocked: bool) -> Read | None:

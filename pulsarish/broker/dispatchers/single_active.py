@@ -196,6 +196,11 @@ class SingleActiveDispatcher(Dispatcher):
         for earlier in [known for known in self._again_counts if known <= position]:
             del self._again_counts[earlier]
 
+    def expired(self, positions: Sequence[Position]) -> None:
+        """Note that these entries have expired, and that the cursor has acknowledged them."""
+        for position in positions:
+            self._again_counts.pop(position, None)
+
     def plan(self, end: Position, *, blocked: bool) -> Read | None:
         """Return the next read.
 

@@ -258,7 +258,7 @@ class TopicPublishing:
             try:
                 entry, metadata = read_entry(view, topic_limits)
                 sequence_id = metadata.sequence_id
-                check_metadata(metadata, topic_limits)
+                own_time_ms = check_metadata(metadata, topic_limits)
                 messages = metadata.num_messages_in_batch
                 if dedup is not None:
                     if metadata.producer_name != producer.name:
@@ -296,6 +296,8 @@ class TopicPublishing:
                 continue
             sequence_id = metadata.highest_sequence_id or sequence_id
             try:
+                if own_time_ms:
+                    self._topic.log.note_own_time(own_time_ms)
                 append(
                     entry,
                     PendingEntry(

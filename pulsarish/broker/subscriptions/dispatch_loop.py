@@ -8,6 +8,7 @@ retried after a wait. Consumers wait meanwhile, and the topic's statistics show 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from pulsarish.broker.clients.commands import EndOfTopic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.dispatcher import Dispatcher
 from pulsarish.broker.dispatchers.factory import ReadyMaker
+from pulsarish.broker.dispatchers.reads import Reads, Ready, has_expired
 from pulsarish.broker.policies.topic_limits import DispatchLimits, TopicLimits
 from pulsarish.broker.subscriptions.delay_storage import DelayStorage
 from pulsarish.model.errors import PulsarishError
@@ -161,7 +163,7 @@ class DispatchLoop:
     async def _dispatch(self, dispatcher: Dispatcher) -> None:
         subscription, log, reads = self._subscription, self._log, dispatcher.reads
         cursor, marks = subscription.cursor, subscription.marks
-        dispatcher.deliver()
+        self._deliver(dispatcher)
         while subscription.closed is None:
             wait_seconds, entries_max, bytes_max = self._limits.allowed()
             if wait_seconds:
@@ -212,13 +214,15 @@ class DispatchLoop:
                     subscription=subscription.name,
                     position=read.start,
                 )
+            if log.has_own_times(entries):
+                ready = self._sort_out_expired(reads, ready)
             reads.succeeded(read, ready, end)
             if ready:
                 self._limits.take(
                     sum(entry.messages for entry in ready),
                     sum(len(entry.payload) for entry in ready),
                 )
-            dispatcher.deliver()
+            self._deliver(dispatcher)
         if (
             log.terminated
             and reads.at_end(subscription.source.end())
@@ -229,6 +233,27 @@ class DispatchLoop:
                 if not consumer.ended:
                     consumer.ended = True
                     consumer.outlet.put(EndOfTopic(consumer.consumer_id))
+
+    def _deliver(self, dispatcher: Dispatcher) -> None:
+        """Deliver what is ready, but nothing that has expired since it was read."""
+        first_ms = dispatcher.reads.first_expiry_ms
+        if first_ms and (now_ms := self._world.clock.wall_ms()) >= first_ms:
+            self._subscription.acknowledge_expired(dispatcher.take_expired(now_ms))
+        dispatcher.deliver()
+
+    def _sort_out_expired(self, reads: Reads, entries: Sequence[Ready]) -> list[Ready]:
+        """Return entries that were read with their expiry times. Those that have expired are
+        acknowledged, and so count as delivered.
+        """
+        dated = self._making.with_expiry(entries)
+        now_ms = self._world.clock.wall_ms()
+        expired = [each.position for each in dated if has_expired(each, now_ms)]
+        if expired:
+            self._subscription.acknowledge_expired(expired)
+        for each in dated:
+            if each.expires_ms > now_ms:
+                reads.note_expiry(each.expires_ms)
+        return dated
 
     def hand_over_later(self) -> None:
         """If another consumer has become the active one, let it begin after the failover delay."""

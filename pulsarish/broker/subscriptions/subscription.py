@@ -447,23 +447,47 @@ class Subscription:
         await self.cursor.flush()
         self._wake.set()
 
+    @property
+    def seek_count(self) -> int:
+        """Number of seeks since the topic was loaded."""
+        return self._seeks
+
+    @property
+    def has_many_holes(self) -> bool:
+        """Whether the cursor is half way to the limit of holes at which dispatch stops."""
+        limit = self.topic_limits.log_options().max_unacked_ranges_to_persist
+        return self.cursor.hole_count > limit // 2
+
     async def expire(self, before_ms: int) -> None:
         """Acknowledge durably what was published before a time."""
+        first = await self.log.find_by_time(before_ms, publish_time)
+        last = self.log.last_confirmed if first is None else self.log.position_before(first)
+        if last is not None and last.entry_id >= 0:
+            await self.expire_through(last)
+
+    async def expire_through(self, last: Position) -> None:
+        """Acknowledge durably everything up to and including ``last``: its time is over."""
         backlog = self.cursor.backlog()
         try:
-            await self._expire(before_ms)
+            await self.skip_through(last)
         finally:
             self.marks.last_expire_ms = self._world.clock.wall_ms()
             self.expired.add(
                 max(0, backlog - self.cursor.backlog()), 0, self._world.clock.monotonic()
             )
 
-    async def _expire(self, before_ms: int) -> None:
-        first = await self.log.find_by_time(before_ms, publish_time)
-        if first is None:
-            await self.skip(None)
-        elif (last := self.log.position_before(first)) is not None:
-            await self.skip_through(last)
+    def acknowledge_expired(self, positions: Sequence[Position]) -> None:
+        """Acknowledge entries whose time is over, in memory. No consumer gets them any more."""
+        positions = [
+            position
+            for position in positions
+            if self.source.contains(position) and not self.source.is_acknowledged(position)
+        ]
+        self.source.acknowledge(positions)
+        self._dispatcher.expired(positions)
+        self.expired.add(len(positions), 0, self._world.clock.monotonic())
+        self._cursor_moved()
+        self._wake.set()
 
     async def oldest_publish_ms(self) -> int | None:
         """Return the publish time of the oldest unacknowledged entry; ``None`` when there is no

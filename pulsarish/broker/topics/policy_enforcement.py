@@ -20,7 +20,6 @@ from pulsarish.model.errors import (
 from pulsarish.model.policies import (
     COMPACTION_THRESHOLD,
     INACTIVE_TOPIC,
-    MESSAGE_TTL,
     SUBSCRIPTION_EXPIRATION_TIME,
     BacklogQuota,
 )
@@ -47,7 +46,7 @@ async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -
     Raises the errors of the log and its cursors.
     """
     await settle_deduplication(topic)
-    await expire_messages(topic, now_ms)
+    await topic.message_expiry.expire(topic.subscriptions, topic.topic_limits.policies, now_ms)
     await check_quota(topic, now_ms)
     await expire_subscriptions(topic, now_ms, interval_seconds)
     if threshold_bytes := topic.topic_limits.policies[COMPACTION_THRESHOLD]:
@@ -56,14 +55,8 @@ async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -
     return await is_abandoned(topic, now_ms)
 
 
-async def expire_messages(topic: Topic, now_ms: int) -> None:
-    """Acknowledge the messages that are older than the message TTL."""
-    ttl_seconds = topic.topic_limits.policies[MESSAGE_TTL]
-    if ttl_seconds:
-        await _expire(topic, now_ms - ttl_seconds * 1000)
-
-
-async def _expire(topic: Topic, before_ms: int) -> None:
+async def _evict_old(topic: Topic, before_ms: int) -> None:
+    """Acknowledge what was published before a time, delayed messages too."""
     for subscription in list(topic.subscriptions.values()):
         oldest_ms = await subscription.oldest_publish_ms()
         if oldest_ms is not None and oldest_ms < before_ms and subscription.closed is None:
@@ -91,7 +84,7 @@ async def check_quota(topic: Topic, now_ms: int) -> None:
         age_seconds = (now_ms - oldest_ms) / 1000
         if age_seconds > age.limit_time_seconds:
             if age.policy == "consumer_backlog_eviction":
-                await _expire(topic, now_ms - int(age.limit_time_seconds * _EVICTED_TO * 1000))
+                await _evict_old(topic, now_ms - int(age.limit_time_seconds * _EVICTED_TO * 1000))
             else:
                 error = error or _blocked(
                     topic,

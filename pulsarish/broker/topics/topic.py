@@ -19,6 +19,7 @@ from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.publishing.producers import Queued
 from pulsarish.broker.publishing.topic_publishing import TopicPublishing
+from pulsarish.broker.subscriptions.message_expiry import MessageExpiry
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.subscriptions.subscriptions import TopicSubscriptions
 from pulsarish.managed_ledger.options import Retention
@@ -62,6 +63,7 @@ class Topic:
         "_config",
         "_died",
         "_is_notice_due",
+        "_message_expiry",
         "_subscribing",
         "_world",
         "closed",
@@ -103,6 +105,7 @@ class Topic:
         self._died = died
         self._compactions = compactions
         self._compaction: TopicCompaction | None = None
+        self._message_expiry: MessageExpiry | None = None
 
     @property
     def world(self) -> World:
@@ -173,6 +176,13 @@ class Topic:
         return self.log.views.current is not None or (
             self._compaction is not None and self._compaction.was_used
         )
+
+    @property
+    def message_expiry(self) -> MessageExpiry:
+        """The expiry of the topic's messages."""
+        if self._message_expiry is None:
+            self._message_expiry = MessageExpiry(self.log)
+        return self._message_expiry
 
     @property
     def connected(self) -> bool:

@@ -431,10 +431,13 @@ class AsyncProducer:
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
+        *,
+        expires_after: timedelta | None = None,
     ) -> MessageId:
         """Publish, wait until the message is stored, and return its id.
 
-        Messages that are awaited together share a batch. Raises ``Timeout`` (it may be stored or
+        Messages that are awaited together share a batch. ``expires_after`` is as in the blocking
+        client. Raises ``Timeout`` (it may be stored or
         not), ``ProducerQueueIsFull``, ``MessageTooBig``, ``AlreadyClosed`` or ``InvalidArgument``.
         """
         payload, extras, number = self._publishing.prepared(
@@ -448,6 +451,7 @@ class AsyncProducer:
             deliver_after,
             replication_clusters,
             disable_replication,
+            expires_after,
         )
         while (sent := self._add(payload, extras, number)) is None:
             if not self._publishing.options.block_if_queue_full:

@@ -93,6 +93,8 @@ class Producer:
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
+        *,
+        expires_after: timedelta | None = None,
     ) -> MessageId:
         """Publish, wait until the message is stored, and return its id.
 
@@ -105,6 +107,8 @@ class Producer:
             sequence_id: greater than the last one; for deduplication across restarts of the
                 program.
             event_timestamp, deliver_at: milliseconds since the epoch.
+            expires_after: from this time on, counted from now, no consumer gets the message any
+                more. It is sent without a batch.
 
         Raises ``Timeout`` (it may be stored or not), ``ProducerQueueIsFull``, ``MessageTooBig``,
         ``AlreadyClosed`` or ``InvalidArgument``.
@@ -123,6 +127,7 @@ class Producer:
             deliver_after,
             replication_clusters,
             disable_replication,
+            expires_after,
         )
         sent = _Sent()
         child = publishing.choose(payload, extras)
@@ -143,6 +148,8 @@ class Producer:
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
+        *,
+        expires_after: timedelta | None = None,
     ) -> None:
         """Publish without waiting.
 
@@ -174,6 +181,7 @@ class Producer:
             or deliver_after is not None
             or replication_clusters is not None
             or disable_replication
+            or expires_after is not None
         ):
             given = (
                 properties,
@@ -184,7 +192,7 @@ class Producer:
                 deliver_after,
             )
             extras = self._publishing.extras_or_none(
-                *given, replication_clusters, disable_replication
+                *given, replication_clusters, disable_replication, expires_after
             )
         if self._makes_keys:
             extras = self._publishing.with_key(content, extras)

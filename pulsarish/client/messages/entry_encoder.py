@@ -17,7 +17,7 @@ from typing import Final
 from google_crc32c import extend
 
 from pulsarish.client.enums import KeyForm
-from pulsarish.wire.entry import MAGIC
+from pulsarish.wire.entry import EXPIRES_PROPERTY, MAGIC
 from pulsarish.wire.varint import ONE_BYTE, encode_varint
 
 __all__ = [
@@ -67,6 +67,13 @@ class Extras:
     """
     key_form: KeyForm = KeyForm.TEXT
     """Form of ``partition_key``, which is ASCII with ``BASE64`` and ``None`` with ``NULL``."""
+
+    @property
+    def is_sent_alone(self) -> bool:
+        """Whether the message must not be in a batch, because the broker reads its extras."""
+        return self.deliver_at_ms != 0 or (
+            self.properties is not None and EXPIRES_PROPERTY in self.properties
+        )
 
     def size_bytes_max(self) -> int:
         """Upper bound of the bytes that these extras add to a message of a batch."""

@@ -48,7 +48,7 @@ from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.runtime.network.address_book import Transport
 from pulsarish.runtime.network.addresses import is_tls
-from pulsarish.wire.entry import KEY_HASHES, MESSAGES_IN_BATCH_MAX
+from pulsarish.wire.entry import EXPIRES_PROPERTY, KEY_HASHES, MESSAGES_IN_BATCH_MAX
 
 __all__ = [
     "ClientOptions",
@@ -63,6 +63,7 @@ __all__ = [
 ]
 
 _SCHEMA: Final = BytesSchema()
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _PERMITS_MAX: Final = 2**31 - 1
 _SECONDS_MAX: Final = 2**31 - 1
 
@@ -107,6 +108,7 @@ def make_extras(
     event_timestamp: int | None,
     deliver_at: int | None,
     deliver_after: timedelta | None,
+    expires_after: timedelta | None,
     now_ms: Callable[[], int],
 ) -> Extras:
     """Return the extras of a message: what it carries besides its content.
@@ -117,11 +119,20 @@ def make_extras(
         check_type("deliver_after", deliver_after, timedelta, "a datetime.timedelta")
         if deliver_at is not None:
             raise InvalidArgument("deliver_at and deliver_after are both given: give one")
-        deliver_at = now_ms() + int(deliver_after / timedelta(milliseconds=1))
+        deliver_at = now_ms() + int(deliver_after / _MILLISECOND)
     if deliver_at is not None:
         check_number("deliver_at", deliver_at, 0)
+    all_properties = check_mapping("properties", properties) or {}
+    if expires_after is not None:
+        expires_at = now_ms() + _check_expiry(expires_after)
+        if deliver_at is not None and deliver_at >= expires_at:
+            raise InvalidArgument(
+                f"expires_after is {expires_after}, and the message is not delivered before that: "
+                "both count from now; let it expire later, or deliver it earlier"
+            )
+        all_properties = {**all_properties, EXPIRES_PROPERTY: str(expires_at)}
     return Extras(
-        properties=check_mapping("properties", properties) or None,
+        properties=all_properties or None,
         partition_key=None if partition_key is None else check_text("partition_key", partition_key),
         ordering_key=None if ordering_key is None else check_text("ordering_key", ordering_key),
         event_timestamp_ms=0
@@ -129,6 +140,17 @@ def make_extras(
         else check_number("event_timestamp", event_timestamp, 0),
         deliver_at_ms=deliver_at or 0,
     )
+
+
+def _check_expiry(expires_after: timedelta) -> int:
+    """Return the milliseconds. Raises ``InvalidArgument``."""
+    check_type("expires_after", expires_after, timedelta, "a datetime.timedelta")
+    milliseconds = int(expires_after / _MILLISECOND)
+    if milliseconds < 1:
+        raise InvalidArgument(
+            f"expires_after is {expires_after}: pass a datetime.timedelta of 1 ms or more"
+        )
+    return milliseconds
 
 
 class ClientOptions:

@@ -39,6 +39,7 @@ _BESIDE = (
     "deliver_after",
     "replication_clusters",
     "disable_replication",
+    "expires_after",
 )
 
 
@@ -150,6 +151,7 @@ class PartitionedProducer:
         deliver_after: timedelta | None = None,
         replication_clusters: list[str] | None = None,
         disable_replication: bool | None = None,
+        expires_after: timedelta | None = None,
     ) -> Extras | None:
         """Return what accompanies the content, ``None`` when nothing does.
 
@@ -167,6 +169,7 @@ class PartitionedProducer:
             event_timestamp,
             deliver_at,
             deliver_after,
+            expires_after,
         )
         if given.count(None) == len(given):
             return None

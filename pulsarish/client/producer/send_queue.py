@@ -170,7 +170,7 @@ class SendQueue:
             # Sequence ids grow in the order of entries. That is not the order of messages when
             # batches are made by key.
             or (limits.by_key and is_own)
-            or (extras is not None and extras.deliver_at_ms != 0)
+            or (extras is not None and extras.is_sent_alone)
             # A possible duplicate: in a batch, the broker would drop new messages with it.
             or sequence_id <= self._pushed_sequence_id
         )

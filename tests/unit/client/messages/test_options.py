@@ -12,6 +12,7 @@ import pytest
 from pulsarish.client.checks import check_timeout
 from pulsarish.client.enums import ConsumerType, HashingScheme, KeySharedMode
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.options import (
     ClientOptions,
     ConsumerBatchReceivePolicy,
@@ -241,6 +242,9 @@ def test_policies() -> None:
         ("event_timestamp", 1.5, "event_timestamp.*int"),
         ("deliver_at", "soon", "deliver_at.*int"),
         ("deliver_after", 5, "deliver_after.*timedelta"),
+        ("expires_after", 5, "expires_after.*timedelta"),
+        ("expires_after", timedelta(0), "expires_after is 0:00:00.*1 ms or more"),
+        ("expires_after", timedelta(seconds=-1), "expires_after.*1 ms or more"),
     ],
 )
 def test_what_a_message_carries(field: str, value: object, words: str) -> None:
@@ -252,6 +256,7 @@ def test_what_a_message_carries(field: str, value: object, words: str) -> None:
             "event_timestamp",
             "deliver_at",
             "deliver_after",
+            "expires_after",
         )
     ) | {field: value}
     with pytest.raises(InvalidArgument, match=words):
@@ -260,9 +265,33 @@ def test_what_a_message_carries(field: str, value: object, words: str) -> None:
 
 def test_a_time_of_delivery_is_given_or_counted_from_now() -> None:
     for given in ((None, timedelta(seconds=2)), (2_500, None)):
-        assert make_extras(None, None, None, None, *given, lambda: 500).deliver_at_ms == 2_500
+        assert make_extras(None, None, None, None, *given, None, lambda: 500).deliver_at_ms == 2_500
     with pytest.raises(InvalidArgument, match="give one"):
-        make_extras(None, None, None, None, 1, timedelta(seconds=2), lambda: 500)
+        make_extras(None, None, None, None, 1, timedelta(seconds=2), None, lambda: 500)
+
+
+def test_an_expiry_counts_from_now_and_is_a_property() -> None:
+    def made(**given: Any) -> Extras:
+        names = (
+            "properties",
+            "partition_key",
+            "ordering_key",
+            "event_timestamp",
+            "deliver_at",
+            "deliver_after",
+            "expires_after",
+        )
+        return make_extras(**dict.fromkeys(names) | given, now_ms=lambda: 500)
+
+    brief = made(properties={"a": "b"}, expires_after=timedelta(seconds=2))
+    assert brief.properties == {"a": "b", "pulsarish-expires-at-ms": "2500"}
+    assert brief.is_sent_alone
+    assert made(properties=brief.properties).is_sent_alone, "it was copied from another message"
+    assert not made(properties={"a": "b"}).is_sent_alone
+    late = made(expires_after=timedelta(seconds=2), deliver_after=timedelta(seconds=1))
+    assert late.deliver_at_ms == 1_500
+    with pytest.raises(InvalidArgument, match=r"expires_after is 0:00:02.*later.*earlier"):
+        made(expires_after=timedelta(seconds=2), deliver_after=timedelta(seconds=2))
 
 
 def test_time_outs() -> None:

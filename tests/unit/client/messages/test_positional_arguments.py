@@ -122,8 +122,10 @@ def test_arguments_of_send(method: str) -> None:
     names = list(inspect.signature(getattr(pulsar.Producer, method)).parameters)
     for owner in (Producer, AsyncProducer) if method == "send" else (Producer,):
         parameters = inspect.signature(getattr(owner, method)).parameters
-        assert list(parameters) == names
-        assert all(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters.values())
+        assert list(parameters) == [*names, "expires_after"]
+        kinds = {name: each.kind for name, each in parameters.items()}
+        assert kinds.pop("expires_after") is inspect.Parameter.KEYWORD_ONLY
+        assert set(kinds.values()) == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
 @pytest.mark.parametrize(
