@@ -63,6 +63,7 @@ class Log:
     key_hash: Callable[[int], int] = lambda entry: 0
     due_ms: Callable[[int], int] = lambda entry: 0
     chunk: Callable[[int], Chunk | None] = lambda entry: None
+    expires_ms: Callable[[int], int] = lambda entry: 0
     now_ms: int = 0
     lost: set[int] = field(default_factory=set)
     """Entries that are not there any more."""
@@ -95,6 +96,7 @@ class Log:
                 self.key_hash(entry),
                 self._due(entry),
                 self.chunk(entry),
+                self.expires_ms(entry),
             )
             for entry in there
         ]

@@ -152,3 +152,41 @@ def test_stopping_gives_every_waiting_context_once() -> None:
     assert core.stop() == []
     assert core.phase is Phase.STOPPED
     core.check()
+
+
+def test_a_ledger_knows_the_latest_time_that_its_entries_name() -> None:
+    core = core_with(2)
+    chain = core.chain
+    assert not chain.has_own_times(5, 5)
+    for time_ms in (70, 90, 80):
+        chain.note_own_time(time_ms)
+    assert chain.has_own_times(5, 5)
+    core.drain()
+    core.confirm(1)
+    core.swing(9, 1, 1.0)
+    assert [link.own_times_ms for link in chain.links] == [90, 0]
+    assert [chain.has_own_times(*ends) for ends in ((5, 9), (9, 9), (4, 9), (10, 10))] == [
+        True,
+        False,
+        True,
+        True,
+    ], "a ledger that is not of the chain may have any"
+    assert [each.own_times_ms for each in Chain(chain.record()).links] == [90, -1]
+
+
+def test_what_waits_for_the_next_ledger_is_known_there() -> None:
+    core = core_with(2)
+    core.drain()
+    core.chain.note_own_time(90)
+    assert not core.accept(b"x", 2)
+    core.confirm(1)
+    core.swing(9, 1, 1.0)
+    assert core.chain.links[-1].own_times_ms == 90
+
+
+def test_of_entries_of_another_peer_no_times_are_known() -> None:
+    core = core_with(1)
+    core.writer_stopped()
+    core.recovered(0, [b"forged"])
+    core.chain.note_own_time(90)
+    assert core.chain.links[-1].own_times_ms == -1

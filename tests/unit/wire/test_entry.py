@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
-from pulsarish.wire.entry import decode_metadata, encode_entry, encoded_metadata, is_plain
+from pulsarish.wire.entry import (
+    EXPIRES_PROPERTY,
+    decode_metadata,
+    encode_entry,
+    encoded_metadata,
+    expiry_time,
+    is_plain,
+    message_times,
+    stored_expiry_time,
+)
 
 PLAIN = {"producer_name", "sequence_id", "publish_time"}
 NUMBER = st.integers(0, 2**63 - 1)
@@ -56,3 +66,37 @@ def test_it_is_plain_when_it_has_no_other_field(
 def test_what_is_plain_can_be_decoded(encoded: bytes) -> None:
     if is_plain(encoded):
         assert fields_of(decode_metadata(encoded)) == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("value", "time_ms"),
+    [
+        ("1767225600000", 1_767_225_600_000),
+        ("007", 7),
+        ("9" * 18, 10**18 - 1),
+        ("0", -1),
+        ("", -1),
+        ("-5", -1),
+        ("1.5", -1),
+        (" 5", -1),
+        ("\u0665", -1),  # a digit, but not of ASCII
+        ("9" * 19, -1),
+        ("tomorrow", -1),
+    ],
+)
+def test_a_property_says_when_an_entry_expires(value: str, time_ms: int) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=3, deliver_at_time=9)
+    metadata.properties.add(key="other", value="8")
+    assert expiry_time(metadata) == 0
+    metadata.properties.add(key=EXPIRES_PROPERTY, value=value)
+    assert expiry_time(metadata) == time_ms
+    entry = memoryview(encode_entry(metadata, b"content"))
+    assert stored_expiry_time(entry) == max(0, time_ms)
+    assert message_times(entry) == (3, 9, max(0, time_ms))
+    metadata.num_messages_in_batch = 2
+    assert expiry_time(metadata) == 0, "of a batch, each message has properties of its own"
+
+
+def test_content_that_looks_like_the_property_is_none() -> None:
+    metadata = MessageMetadata(producer_name=EXPIRES_PROPERTY, sequence_id=1, publish_time=3)
+    assert stored_expiry_time(encode_entry(metadata, EXPIRES_PROPERTY.encode())) == 0

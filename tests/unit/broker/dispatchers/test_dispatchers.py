@@ -5,10 +5,13 @@ failing reads.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
 from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.dispatchers.chunks import Chunk
+from pulsarish.broker.dispatchers.dispatcher import Dispatcher
 from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.broker.dispatchers.reads import Reads, Ready
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
@@ -425,3 +428,59 @@ class TestReads:
         reads.succeeded(read, [], end)
         assert reads.plan(end, new_allowed=True) is None
         assert reads.plan(Position(2, 0), new_allowed=True) is not None
+
+
+class TestExpiry:
+    @pytest.mark.parametrize("make", [shared, single])
+    def test_what_expires_before_it_is_delivered_is_taken_out(
+        self, make: Callable[[Log], Dispatcher]
+    ) -> None:
+        log = Log(6, expires_ms=lambda entry: {1: 50, 3: 50, 4: 70}.get(entry, 0))
+        dispatcher = make(log)
+        only, got = consumer(1, permits=2)
+        dispatcher.add(only)
+        drive(dispatcher, log)
+        for expires_ms in (70, 50):
+            dispatcher.reads.note_expiry(expires_ms)
+        assert got.entries == [0, 1]
+        assert dispatcher.reads.first_expiry_ms == 50
+        assert dispatcher.take_expired(60) == [at(3)]
+        assert dispatcher.reads.first_expiry_ms == 70
+        log.acked.update((1, 3))
+        dispatcher.expired([at(1), at(3)])
+        assert dispatcher.unacked() == (1 if isinstance(dispatcher, SharedDispatcher) else 0)
+        only.permits = 10
+        drive(dispatcher, log)
+        assert got.entries == [0, 1, 2, 4, 5]
+
+    def test_an_expired_entry_that_is_to_be_redelivered_is_gone(self) -> None:
+        log = Log(3)
+        dispatcher = shared(log)
+        only, got = consumer(1, permits=3)
+        dispatcher.add(only)
+        drive(dispatcher, log)
+        dispatcher.redeliver(only, [at(1)])
+        log.acked.add(1)
+        dispatcher.expired([at(1)])
+        only.permits = 10
+        drive(dispatcher, log)
+        assert got.entries == [0, 1, 2]
+        assert dispatcher.redelivery_count(at(1)) == 0
+
+    def test_a_chunk_that_expires_while_it_waits_for_its_consumer_is_forgotten(self) -> None:
+        log = Log(3, chunk=lambda entry: Chunk(("p", "m"), entry == 2))
+        dispatcher = shared(log)
+        first, _ = consumer(1, permits=1)
+        other, got = consumer(2, permits=10)
+        dispatcher.add(first)
+        drive(dispatcher, log)
+        dispatcher.add(other)
+        drive(dispatcher, log)
+        assert not got.entries, "they wait for the consumer of the first chunk"
+        log.acked.update((0, 1, 2))
+        dispatcher.expired([at(0), at(1), at(2)])
+        dispatcher.check()
+        first.permits = 10
+        drive(dispatcher, log)
+        assert dispatcher.unacked() == 0
+        assert dispatcher.chunks_held == {}

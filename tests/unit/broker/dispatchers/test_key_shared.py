@@ -511,3 +511,37 @@ def test_a_key_is_at_one_consumer_in_order_and_nothing_is_lost(
             del watched.held[entry]
         ack(dispatcher, log, last, *entries)
     assert log.acked == set(range(log.count))
+
+
+def test_what_expires_is_not_delivered_and_its_key_stays_where_it_is() -> None:
+    log = Log(
+        8,
+        key_hash=lambda entry: 1 + entry % 4 * 12_345,
+        expires_ms=lambda entry: 50 if entry in (0, 2, 3, 5) else 0,
+    )
+    dispatcher = key_shared(log, AUTO)
+    first, got = consumer(1, permits=4)
+    dispatcher.add(first)
+    drive(dispatcher, log)
+    dispatcher.reads.note_expiry(50)
+    assert got.entries == [0, 1, 2, 3]
+    second, got_second = consumer(2)
+    dispatcher.add(second)
+    assert dispatcher.take_expired(49) == []
+    assert dispatcher.reads.first_expiry_ms == 50
+    assert dispatcher.take_expired(50) == [at(5)], "of what no consumer holds"
+    assert dispatcher.reads.first_expiry_ms == 0
+    log.acked.update((0, 2, 3, 5))
+    dispatcher.expired([at(0), at(2), at(3), at(5)])
+    dispatcher.check()
+    assert dispatcher.unacked() == 1
+    first.permits = second.permits = 100
+    drive(dispatcher, log)
+    moved = [entry for entry in (4, 6, 7) if entry not in got.entries]
+    assert moved, "a key has moved"
+    assert not got_second.entries, "the first consumer may still work on what has expired"
+    ack(dispatcher, log, first, 0, 1, 2, 3)
+    drive(dispatcher, log)
+    assert got_second.entries == moved
+    assert sorted((*got.entries, *moved)) == [0, 1, 2, 3, 4, 6, 7]
+    dispatcher.check()
