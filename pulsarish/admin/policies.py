@@ -147,6 +147,16 @@ POLICIES: Final[tuple[Policy, ...]] = (
                 "10GB",
                 unlimited=True,
             ),
+            Field(
+                "retentionCountLimit",
+                "count",
+                "count",
+                "Newest entries to keep of each topic, a batch counts as one; without it, all that "
+                "the others keep.",
+                "",
+                required=False,
+                unlimited=True,
+            ),
         ),
         "retention",
         "retention",

@@ -19,10 +19,15 @@ _MIB = 1 << 20
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long data is kept that no durable cursor needs. -1: forever; both 0: it is not kept."""
+    """How long data is kept that no durable cursor needs. -1: forever; ``minutes`` and ``mb`` 0: it
+    is not kept.
+
+    ``count``: the newest entries of the log that are kept; -1: all that the others keep.
+    """
 
     minutes: int = 0
     mb: int = 0
+    count: int = -1
     until_compacted: bool = False
     """Whether messages also stay until a compaction has seen them."""
 

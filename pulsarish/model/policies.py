@@ -120,17 +120,36 @@ class PersistencePolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
             )
 
 
-class RetentionPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long data is kept that no durable subscription needs. -1: forever; both 0: not at all."""
+class RetentionPolicies(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """How long data is kept that no durable subscription needs: as long as all limits allow it. -1:
+    no limit; time and size 0: not at all.
+    """
 
     minutes: Annotated[int, Meta(ge=-1, le=_INT_MAX)] = msgspec.field(name="retentionTimeInMinutes")
     mb: Annotated[int, Meta(ge=-1, le=_LONG_MAX // _MIB)] = msgspec.field(name="retentionSizeInMB")
+    count: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=_LONG_MAX,
+            description="Entries that are kept, a batch counts as one; -1: no limit.",
+        ),
+    ] = msgspec.field(name="retentionCountLimit", default=-1)
 
     def __post_init__(self) -> None:
         if (self.minutes == 0) != (self.mb == 0):
             raise ValueError(
                 f"retentionTimeInMinutes {self.minutes} and retentionSizeInMB {self.mb} "
                 "contradict each other: set both to 0, or neither"
+            )
+        if self.count == 0 or (self.count > 0 and self.minutes == 0):
+            raise ValueError(
+                f"retentionCountLimit {self.count}, retentionTimeInMinutes {self.minutes} and "
+                f"retentionSizeInMB {self.mb} contradict each other: to keep by count, set it to 1 "
+                "or more and the others to -1 or to limits; to keep nothing, set the others to 0 "
+                "and leave it out"
             )
 
 

@@ -163,6 +163,7 @@ class TopicLimits:
         return Retention(
             wanted.minutes,
             wanted.mb,
+            wanted.count,
             until_compacted=self.policies[model.COMPACTION_THRESHOLD] > 0,
         )
 

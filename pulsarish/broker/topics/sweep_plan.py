@@ -61,7 +61,8 @@ def due(
         trim_mark = min(trim_mark, horizon or EARLIEST)
     if threshold_bytes and chain.bytes_above(horizon or EARLIEST) > threshold_bytes:
         return "what is not compacted is above its threshold"
-    if trimmable(chain, trim_mark, Retention(retention.minutes, retention.mb), now_ms):
+    kept = Retention(retention.minutes, retention.mb, retention.count)
+    if trimmable(chain, trim_mark, kept, now_ms):
         return "the retention of its oldest ledger is over"
     subscriptions = {name: cursor for name, cursor in cursors.items() if name != DEDUP_CURSOR}
     return (

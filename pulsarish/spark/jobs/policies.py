@@ -66,4 +66,4 @@ def _retention(policies: Mapping[str, Any], where: str) -> Retention | None:
         value = RETENTION.value(raw)
     except InvalidArgument as error:
         raise CorruptData(f"the retention of {where} cannot be read: {error}") from None
-    return Retention(value.minutes, value.mb)
+    return Retention(value.minutes, value.mb, value.count)

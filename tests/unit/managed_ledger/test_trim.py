@@ -33,5 +33,35 @@ def test_nothing_goes_before_its_time_though_its_closer_had_another_clock(skew_m
     assert trimmable(chain(), LATEST, retention, late_enough) == 1
 
 
+@pytest.mark.parametrize(
+    ("retention", "count"),
+    [
+        (Retention(-1, -1, 1), 2),
+        (Retention(-1, -1, 5), 2),
+        (Retention(-1, -1, 6), 1),
+        (Retention(-1, -1, 15), 1),
+        (Retention(-1, -1, 16), 0),
+        (Retention(-1, -1, -1), 0),
+        (Retention(10, -1, 1_000), 1),
+        (Retention(10, -1, 6), 1),
+        (Retention(10, -1, 5), 2),
+        (Retention(-1, 1, 6), 1),
+    ],
+)
+def test_the_newest_entries_are_kept_as_far_as_all_limits_allow(
+    retention: Retention, count: int
+) -> None:
+    ledgers = Chain(
+        (
+            TopicLedger(1, 10, 1_000, CLOSED_MS),
+            TopicLedger(2, 10, 1_000, CLOSED_MS + 30 * MINUTE_MS),
+            TopicLedger(3),
+        )
+    )
+    ledgers.grow(5, 500)
+    now_ms = CLOSED_MS + 20 * MINUTE_MS
+    assert trimmable(ledgers, LATEST, retention, now_ms) == count
+
+
 def test_what_is_not_retained_goes_at_once() -> None:
     assert trimmable(chain(), LATEST, Retention(), CLOSED_MS) == 1

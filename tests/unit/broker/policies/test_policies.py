@@ -196,3 +196,29 @@ def test_limited_retention_must_exceed_the_backlog_quota(
             model.check_together(kept, {"destination_storage": quota})
     else:
         model.check_together(kept, {"destination_storage": quota})
+
+
+@pytest.mark.parametrize(
+    ("minutes", "megabytes", "count", "fits"),
+    [
+        (-1, -1, 1, True),
+        (60, 10, 100, True),
+        (60, -1, -1, True),
+        (0, 0, -1, True),
+        (0, 0, 100, False),
+        (0, 0, 0, False),
+        (-1, -1, 0, False),
+        (-1, -1, -2, False),
+    ],
+)
+def test_a_retention_by_count(minutes: int, megabytes: int, count: int, fits: bool) -> None:
+    raw = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
+    given = {**raw, "retentionCountLimit": count}
+    if fits:
+        value = model.RETENTION.value(given)
+        assert value == model.RetentionPolicies(minutes, megabytes, count)
+        # A client of Apache Pulsar sees the field only where it is used.
+        assert msgspec.to_builtins(value) == (given if count > 0 else raw)
+    else:
+        with pytest.raises(InvalidArgument, match="retentionCountLimit"):
+            model.RETENTION.value(given)

@@ -67,6 +67,11 @@ def run(server: AdminServer, *arguments: str) -> Result:
             {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0},
         ),
         (
+            "set-retention {} --time forever --size unlimited --count 500",
+            "retention",
+            {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1, "retentionCountLimit": 500},
+        ),
+        (
             "set-backlog-quota {} --limit 10GB --policy producer_exception",
             "backlogQuota",
             {"limitSize": 10 << 30, "policy": "producer_exception"},
