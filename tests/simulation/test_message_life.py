@@ -12,6 +12,7 @@ import pytest
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.model.errors import Timeout
+from pulsarish.sim.workloads.message_life import run_lives
 from tests.support.brokered import Brokered, play_with_brokers
 
 TOPIC = "persistent://public/default/life"
@@ -89,3 +90,8 @@ def test_an_expired_message_is_not_delivered(kind: ConsumerType) -> None:
             assert env.subscription(TOPIC, name).backlog == 0, name
 
     play_with_brokers(scenario, seeds=1, **NO_UPKEEP)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_messages_go_when_the_table_says(seed: int) -> None:
+    run_lives(seed)

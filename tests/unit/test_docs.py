@@ -36,6 +36,7 @@ from pulsarish.metadata.daemon.zookeeper_server import ZooKeeperServerConfig
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.config import describe
+from pulsarish.sim.workloads.message_life import table
 from pulsarish.wire._pb import bookie_pb2, broker_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -273,3 +274,9 @@ def test_options_that_are_named_exist(file: Path) -> None:
             assert span in known or re.search(rf"\b{re.escape(span)}\b", source), (
                 f"{file.name} names the option {span}"
             )
+
+
+def test_the_table_of_a_messages_life_is_the_one_that_is_tried() -> None:
+    assert table() in (ROOT / "docs" / "guarantees.md").read_text(), (
+        "copy what pulsarish.sim.workloads.message_life.table() returns"
+    )

@@ -87,12 +87,15 @@ def _backlog_due(
     slowest = min(
         Position(cursor.mark_ledger, cursor.mark_entry) for cursor in subscriptions.values()
     )
-    # By this time everything in the oldest ledger with backlog had been published.
-    oldest_ms = next(
-        (link.closed_ms for link in chain.links if link.entries and link.last_position > slowest), 0
+    oldest = next(
+        (link for link in chain.links if link.entries and link.last_position > slowest), None
     )
+    # By this time everything in the oldest ledger with backlog had been published.
+    oldest_ms = 0 if oldest is None else oldest.closed_ms
+    # The TTL of a delayed message counts from when it is due.
+    due_ms = 0 if oldest is None else max(oldest_ms, oldest.own_times_ms)
     ttl_seconds = policies[model.MESSAGE_TTL]
-    if ttl_seconds and oldest_ms and now_ms - oldest_ms >= ttl_seconds * 1000:
+    if ttl_seconds and oldest_ms and now_ms - due_ms >= ttl_seconds * 1000:
         return "messages have outlived their TTL"
     quotas = policies.quotas()
     size, age = quotas["destination_storage"], quotas["message_age"]

@@ -15,6 +15,7 @@ from pulsarish.sim.mutants.garbage import GARBAGE_MUTANTS
 from pulsarish.sim.mutants.hostile import HOSTILE_MUTANTS
 from pulsarish.sim.mutants.journal import JOURNAL_MUTANTS
 from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
+from pulsarish.sim.mutants.message_life import LIFE_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
 from pulsarish.sim.mutants.patterns import PATTERN_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
@@ -33,6 +34,7 @@ _ALL: Final = (
     *LEDGER_MUTANTS,
     *REPAIR_MUTANTS,
     *LOG_MUTANTS,
+    *LIFE_MUTANTS,
     *CLUSTER_MUTANTS,
     *DISK_MUTANTS,
     *PROGRESS_MUTANTS,

@@ -84,6 +84,10 @@ def record(**fields: object) -> TopicRecord:
     return msgspec.structs.replace(TopicRecord(ledgers=ledgers), **fields)
 
 
+def delayed(own_times_ms: int) -> TopicRecord:
+    return record(ledgers=(TopicLedger(1, 10, 1_000, NOW - 5 * HOUR_MS, own_times_ms),))
+
+
 KEPT = {model.RETENTION: model.RetentionPolicies(-1, -1)}
 NEW, OLD, BOTH = CursorRecord(2, 9), CursorRecord(1, 3), {"s": CursorRecord(1, 9)}
 
@@ -110,6 +114,22 @@ NEW, OLD, BOTH = CursorRecord(2, 9), CursorRecord(1, 3), {"s": CursorRecord(1, 9
         ),
         (record(), {"s": OLD}, {**KEPT, model.MESSAGE_TTL: 3 * 3_600}, True, "TTL"),
         (record(), {"s": CursorRecord(1, 9)}, {**KEPT, model.MESSAGE_TTL: 3 * 3_600}, True, ""),
+        # Its last delayed message was due two hours ago.
+        (delayed(NOW - 2 * HOUR_MS), {"s": OLD}, {**KEPT, model.MESSAGE_TTL: 3 * 3_600}, True, ""),
+        (
+            delayed(NOW - 3 * HOUR_MS),
+            {"s": OLD},
+            {**KEPT, model.MESSAGE_TTL: 3 * 3_600},
+            True,
+            "TTL",
+        ),
+        (
+            delayed(NOW - 6 * HOUR_MS),
+            {"s": OLD},
+            {**KEPT, model.MESSAGE_TTL: 3 * 3_600},
+            True,
+            "TTL",
+        ),
         (record(), {"pulsar.dedup": OLD}, {**KEPT, model.MESSAGE_TTL: 3 * 3_600}, True, ""),
         (
             record(),
