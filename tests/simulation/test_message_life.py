@@ -11,8 +11,9 @@ import pytest
 
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.model.errors import Timeout
+from pulsarish.model.errors import NotAllowed, Timeout
 from pulsarish.sim.workloads.message_life import run_lives
+from pulsarish.wire.entry import EXPIRES_PROPERTY
 from tests.support.brokered import Brokered, play_with_brokers
 
 TOPIC = "persistent://public/default/life"
@@ -95,3 +96,49 @@ def test_an_expired_message_is_not_delivered(kind: ConsumerType) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_messages_go_when_the_table_says(seed: int) -> None:
     run_lives(seed)
+
+
+def test_a_value_that_is_no_time_is_refused_by_name() -> None:
+    async def scenario(env: Brokered) -> None:
+        producer = await env.client().create_producer(TOPIC)
+        with pytest.raises(NotAllowed, match=r"pulsarish-expires-at-ms.*'soon'.*since the epoch"):
+            await producer.send(b"it", properties={EXPIRES_PROPERTY: "soon"})
+        await producer.send(b"the next one")
+
+    play_with_brokers(scenario, seeds=1)
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_the_next_owner_knows_what_expires_and_what_is_delayed(crash: bool) -> None:
+    """After a crash no owner has noted which times the last ledger names."""
+
+    async def scenario(env: Brokered) -> None:
+        same_calendar(env)
+        client = env.client()
+        consumer = await client.subscribe(TOPIC, "s", consumer_type=ConsumerType.Shared)
+        await consumer.close()
+        producer = await client.create_producer(TOPIC)
+        await producer.send(b"first")
+        await producer.send(b"brief", expires_after=timedelta(seconds=10))
+        await producer.send(b"later", deliver_after=timedelta(seconds=40))
+        await producer.send(b"last")
+        await producer.close()
+        if crash:
+            env.node("broker0").crash()
+        else:
+            await env.cluster.stop_broker("broker0")
+            env.node("broker0").crash()
+        await env.world.clock.sleep(20.0)
+        await env.cluster.start_broker("broker0")
+        same_calendar(env)
+        await client.create_producer(TOPIC)
+        first = env.topic(TOPIC).log.ledgers[0]
+        assert first.own_times_ms == -1 if crash else first.own_times_ms > 0
+        subscription = env.subscription(TOPIC, "s")
+        await env.until(lambda: subscription.backlog == 3, seconds=10)
+        assert env.topic(TOPIC).log.ledgers[0].own_times_ms > 0
+        await env.until(lambda: subscription.backlog == 1, seconds=30)
+        consumer = await client.subscribe(TOPIC, "s", consumer_type=ConsumerType.Shared)
+        assert await take(consumer, 30_000) == ["later"]
+
+    play_with_brokers(scenario, seeds=1, ttl_duration_default_in_seconds=30, **UPKEEP)
