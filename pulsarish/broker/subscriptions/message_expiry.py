@@ -13,13 +13,15 @@ What a round reads and acknowledges one by one is bounded. The next round contin
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.clients.entry_checks import publish_time
 from pulsarish.metadata.records import TopicLedger
+from pulsarish.model.errors import PulsarishError
 from pulsarish.model.policies import DELAYED_DELIVERY, MESSAGE_TTL
 from pulsarish.model.position import Position
+from pulsarish.runtime.log import get_logger
 from pulsarish.wire.entry import message_times
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
 __all__ = ["MessageExpiry", "ttl_starts_ms"]
+
+_log = get_logger("broker.upkeep")
 
 _ENTRIES_MAX: Final = 20_000  # of one subscription
 _UNHURRIED_MAX: Final = 1_000  # read to find out what a ledger names, while there is no TTL
@@ -128,7 +132,11 @@ class MessageExpiry:
     async def expire(
         self, subscriptions: Mapping[str, Subscription], policies: Effective, now_ms: int
     ) -> None:
-        """Acknowledge what is over, as far as one round goes. Raises the errors of the log."""
+        """Acknowledge what is over, as far as one round goes.
+
+        An error of the log is logged and leaves the rest to the next round: the other work of the
+        upkeep must not wait for a ledger that cannot be read.
+        """
         now = _Round(now_ms, policies[MESSAGE_TTL] * 1000, delays=policies[DELAYED_DELIVERY].active)
         subscriptions = dict(subscriptions)
         if self._log.names_no_times:
@@ -139,11 +147,17 @@ class MessageExpiry:
                 name: each for name, each in self._backlogs.items() if name in subscriptions
             }
             now.allow(_ENTRIES_MAX if now.ttl_ms else _UNHURRIED_MAX)
-            await self._learn(list(subscriptions.values()), now)
+            await self._try(self._learn(list(subscriptions.values()), now))
         for subscription in subscriptions.values():
             if subscription.closed is None:
                 now.allow(_ENTRIES_MAX)
-                await self._expire(subscription, now)
+                await self._try(self._expire(subscription, now))
+
+    async def _try(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except PulsarishError as error:
+            _log.warning("messages expire later", topic=self._log.name, reason=error)
 
     async def _learn(self, subscriptions: list[Subscription], now: _Round) -> None:
         """Read closed ledgers with a backlog of which it is not known which times they name."""

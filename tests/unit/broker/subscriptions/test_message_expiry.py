@@ -15,6 +15,7 @@ from pulsarish.broker.subscriptions.message_expiry import MessageExpiry
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.log_reader import LogEntry
 from pulsarish.metadata.records import TopicLedger
+from pulsarish.model.errors import NotEnoughBookies
 from pulsarish.model.policies import DELAYED_DELIVERY, MESSAGE_TTL, DelayedDelivery
 from pulsarish.model.position import Position
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -42,6 +43,8 @@ class Log:
     def __init__(self, *ledgers: list[bytes], unknown: tuple[int, ...] = ()) -> None:
         self.entries = dict(enumerate(ledgers, 1))
         self.reads = 0
+        self.name = "t"
+        self.unreadable = 0
         self.chain = Chain(
             TopicLedger(
                 number,
@@ -77,6 +80,8 @@ class Log:
         link.own_times_ms = latest_ms
 
     async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
+        if start.ledger_id == self.unreadable:
+            raise NotEnoughBookies("no bookie answers")
         entries = self.entries[start.ledger_id][start.entry_id : start.entry_id + max_entries]
         self.reads += len(entries)
         return [
@@ -272,3 +277,14 @@ def test_it_stops_half_way_to_the_limit_of_holes() -> None:
     subscription.has_many_holes = True
     expire(expiry, subscription, 20)
     assert subscription.left == [(1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("unknown", [(), (1,)])
+def test_what_cannot_be_read_now_expires_in_a_later_round(unknown: tuple[int, ...]) -> None:
+    log = Log([entry(1, expires_s=10)], [entry(2, expires_s=10), entry(3)], [], unknown=unknown)
+    log.unreadable = 1
+    expiry, subscription = of(log)
+    expire(expiry, subscription, 20)
+    log.unreadable = 0
+    expire(expiry, subscription, 20)
+    assert subscription.left == [(2, 1)]
