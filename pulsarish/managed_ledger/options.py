@@ -153,7 +153,18 @@ class ManagedLedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
                 "holes are filled."
             ),
         ),
-    ] = 200_000
+    ] = 50_000_000
+    max_unacked_ranges_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_024,
+            description=(
+                "Memory of one cursor's ranges and open batches at which its dispatch stops until "
+                "holes are filled. 10 million messages of which every second is acknowledged take "
+                "about 3 MB."
+            ),
+        ),
+    ] = 16 * _MIB
 
     def validate(self) -> None:
         try:

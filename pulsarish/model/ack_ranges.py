@@ -1,23 +1,28 @@
 """What a subscription has acknowledged: everything up to the mark (the mark-delete position), and
 ranges and batch indexes above it.
 
-Acknowledging in order costs one comparison; out of order, one binary search. Nothing is ever
-dropped here to save space (rule 16): the owner checks ``hole_count`` and stops dispatching instead.
-A range lies within one ledger. Only the log knows that the last entry of one ledger is followed by
-the first of the next; ``successor`` asks it.
+Acknowledging in order costs one comparison; out of order, setting a bit. Nothing is ever dropped
+here to save space (rule 16): the owner checks ``hole_count`` and ``memory_bytes``, and stops
+dispatching instead. A range lies within one ledger. Only the log knows that the last entry of one
+ledger is followed by the first of the next; ``successor`` asks it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from pulsarish.model.entry_set import BITMAP_BYTES, EntrySet, StoredSet
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.position import Position
 
 __all__ = ["AckRanges", "AckedRange"]
+
+# what a ledger's set and a partly acknowledged batch take in memory, beside their bits
+_LEDGER_BYTES: Final = 512
+_BATCH_BYTES: Final = 320
+_NOTHING: Final = 0, 0, 0  # the size of an empty set
 
 
 class AckedRange(NamedTuple):
@@ -35,29 +40,52 @@ class AckRanges:
     not.
     """
 
-    __slots__ = ("_batches", "_firsts", "_lasts", "_successor", "batch_bits", "entry_count", "mark")
+    __slots__ = (
+        "_batches",
+        "_bitmaps",
+        "_member",
+        "_sets",
+        "_successor",
+        "batch_bits",
+        "entry_count",
+        "mark",
+        "range_count",
+    )
 
     def __init__(self, mark: Position, successor: Callable[[Position], Position]) -> None:
         self.mark = mark
         self.entry_count = 0  # entries in ranges, above the mark
+        self.range_count = 0
         self.batch_bits = 0  # the size of the kept index sets, in bits
         self._successor = successor
-        self._firsts: list[Position] = []
-        self._lasts: list[Position] = []
+        self._bitmaps = 0
+        self._sets: dict[int, EntrySet] = {}  # by ledger; none is empty, none reaches the mark
+        # One of the ranges' entries, if it is known: what is above it does not follow the mark.
+        self._member: Position | None = None
         # partly acknowledged batches: the remaining indexes, as bits
         self._batches: dict[Position, int] = {}
 
     @property
     def hole_count(self) -> int:
         """The number of separate items above the mark: ranges and partly acknowledged batches."""
-        return len(self._firsts) + len(self._batches)
+        return self.range_count + len(self._batches)
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what the ranges and batches take in memory."""
+        return (
+            self._bitmaps * BITMAP_BYTES
+            + len(self._sets) * _LEDGER_BYTES
+            + len(self._batches) * _BATCH_BYTES
+            + self.batch_bits // 8
+        )
 
     def contains(self, position: Position) -> bool:
         """Whether the whole entry is acknowledged."""
         if position <= self.mark:
             return True
-        index = bisect_right(self._firsts, position) - 1
-        return index >= 0 and position <= self._lasts[index]
+        found = self._sets.get(position.ledger_id)
+        return found is not None and position.entry_id in found
 
     def remaining(self, position: Position) -> int | None:
         """Return the unacknowledged indexes of a partly acknowledged batch, as bits; ``None`` for
@@ -66,8 +94,15 @@ class AckRanges:
         return self._batches.get(position)
 
     def ranges(self) -> Iterator[AckedRange]:
-        for first, last in zip(self._firsts, self._lasts, strict=True):
-            yield AckedRange(first.ledger_id, first.entry_id, last.entry_id)
+        """Yield the ranges in the order of the log."""
+        for ledger_id in sorted(self._sets):
+            for first, last in self._sets[ledger_id].ranges():
+                yield AckedRange(ledger_id, first, last)
+
+    def stored_sets(self) -> Iterator[tuple[int, StoredSet]]:
+        """Yield each ledger that has ranges, and them as a stored set."""
+        for ledger_id in sorted(self._sets):
+            yield ledger_id, self._sets[ledger_id].levels()
 
     def batches(self) -> Iterator[tuple[Position, int]]:
         """Yield the partly acknowledged batches in the order of the log."""
@@ -81,10 +116,26 @@ class AckRanges:
             self.mark = position
             if self._batches:
                 self._drop_batch(position)
-            if self._firsts:
+            if self._sets:
                 self._absorb()
             return True
-        return self.add_range(position.ledger_id, position.entry_id, position.entry_id) > 0
+        if position <= mark:
+            return False
+        found = self._sets.get(position.ledger_id)
+        if found is None:
+            found = self._sets[position.ledger_id] = EntrySet()
+        runs, bitmaps = found.runs, found.bitmaps
+        if not found.add(position.entry_id):
+            return False
+        self.entry_count += 1
+        self.range_count += found.runs - runs
+        self._bitmaps += found.bitmaps - bitmaps
+        if self._batches:
+            self._drop_batch(position)
+        if self._member is None or position < self._member:
+            self._member = position
+            self._absorb()
+        return True
 
     def add_range(self, ledger_id: int, first_entry: int, last_entry: int) -> int:
         """Acknowledge entries of one ledger, both ends included.
@@ -97,33 +148,35 @@ class AckRanges:
             return 0
         if first <= self.mark:
             first = Position(ledger_id, self.mark.entry_id + 1)
-        firsts, lasts = self._firsts, self._lasts
-        # The ranges from ``low`` up to ``high`` touch or overlap the new one. They are merged with
-        # it.
-        low = bisect_right(lasts, Position(ledger_id, first.entry_id - 2))
-        high = bisect_right(firsts, Position(ledger_id, last.entry_id + 1))
-        new = last.entry_id - first.entry_id + 1
-        if low < high:
-            for index in range(low, high):
-                overlap = (
-                    min(lasts[index].entry_id, last.entry_id)
-                    - max(firsts[index].entry_id, first.entry_id)
-                    + 1
-                )
-                new -= max(0, overlap)
-            if new == 0:
-                return 0
-            firsts[low:high] = [min(firsts[low], first)]
-            lasts[low:high] = [max(lasts[high - 1], last)]
-        else:
-            firsts.insert(low, first)
-            lasts.insert(low, last)
-        self.entry_count += new
+        found = self._sets.setdefault(ledger_id, EntrySet())
+        size = found.size
+        new = found.add_range(first.entry_id, last.entry_id)
+        if not new:
+            return 0
+        self._grew(size, found.size)
         if self._batches:
             self._drop_batches(first, last)
-        if low == 0:
+        if self._member is None or first < self._member:
+            self._member = first
             self._absorb()
         return new
+
+    def add_stored_set(self, ledger_id: int, levels: StoredSet) -> None:
+        """Acknowledge the entries of one ledger that are in a stored set.
+
+        Raises ``CorruptData`` when it is none.
+        """
+        found = self._sets.get(ledger_id) or EntrySet()
+        size = found.size
+        found.merge(levels)
+        if ledger_id < self.mark.ledger_id or not found.count:
+            return
+        self._sets[ledger_id] = found
+        self._grew(size, found.size)
+        for done in [each for each in self._batches if self.contains(each)]:
+            self._drop_batch(done)
+        self._run_over()
+        self._absorb()
 
     def add_indexes(self, position: Position, batch_size: int, indexes: Iterable[int]) -> bool:
         """Acknowledge some messages of a batch.
@@ -176,11 +229,8 @@ class AckRanges:
             return False
         self.mark = position
         self._drop_batches_to_mark()
-        if self._firsts:
-            covered = bisect_right(self._firsts, position)
-            if covered and self._lasts[covered - 1] > position:
-                self.mark = self._lasts[covered - 1]
-            self._forget_first(covered)
+        if self._sets:
+            self._run_over()
             self._absorb()
         return True
 
@@ -188,31 +238,60 @@ class AckRanges:
         """Move the mark anywhere. Everything above it is to be delivered again."""
         self.mark = mark
         self.entry_count = 0
+        self.range_count = 0
         self.batch_bits = 0
-        self._firsts.clear()
-        self._lasts.clear()
+        self._bitmaps = 0
+        self._sets.clear()
+        self._member = None
         self._batches.clear()
 
     def _absorb(self) -> None:
         """Move the mark over the ranges that now follow it."""
-        count = 0
-        for first, last in zip(self._firsts, self._lasts, strict=True):
-            if first != self._successor(self.mark):
+        moved = False
+        while self._sets:
+            mark = self.mark
+            following = self._successor(mark)
+            found = self._sets.get(following.ledger_id)
+            last = None if found is None else found.run_end(following.entry_id)
+            if found is None or last is None:
                 break
-            self.mark = last
-            count += 1
-        if count:
-            self._forget_first(count)
+            self.mark = Position(following.ledger_id, last)
+            moved = True
+            if following.ledger_id != mark.ledger_id or following.entry_id != mark.entry_id + 1:
+                self._run_over()  # there may be ranges of what the log has no longer
+                continue
+            size = found.size
+            found.drop_first_run(following.entry_id, last)
+            self._grew(size, found.size)
+            if not found.count:
+                del self._sets[following.ledger_id]
+        if self._member is not None and self._member <= self.mark:
+            self._member = None
+        if moved:
             # Stored acknowledgements are older than the log: a ledger with a partly acknowledged
             # batch may be trimmed by now, and then the mark runs over it.
             self._drop_batches_to_mark()
 
-    def _forget_first(self, count: int) -> None:
-        if count:
-            for first, last in zip(self._firsts[:count], self._lasts[:count], strict=True):
-                self.entry_count -= last.entry_id - first.entry_id + 1
-            del self._firsts[:count]
-            del self._lasts[:count]
+    def _run_over(self) -> None:
+        """Move the mark to the end of its range, and forget everything up to it."""
+        for ledger_id in [found for found in self._sets if found <= self.mark.ledger_id]:
+            found = self._sets[ledger_id]
+            size, left = found.size, _NOTHING
+            if ledger_id == self.mark.ledger_id:
+                last = found.run_end(self.mark.entry_id)
+                if last is not None:
+                    self.mark = Position(ledger_id, last)
+                found.drop_through(self.mark.entry_id)
+                left = found.size
+            self._grew(size, left)
+            if left == _NOTHING:
+                del self._sets[ledger_id]
+
+    def _grew(self, before: tuple[int, int, int], after: tuple[int, int, int]) -> None:
+        """Count the change of one ledger's set."""
+        self.entry_count += after[0] - before[0]
+        self.range_count += after[1] - before[1]
+        self._bitmaps += after[2] - before[2]
 
     def _drop_batch(self, position: Position) -> None:
         remaining = self._batches.pop(position, None)
@@ -235,23 +314,22 @@ class AckRanges:
         """Assert that ranges are sorted, separate, above the mark, and that the counts are
         right.
         """
-        assert len(self._firsts) == len(self._lasts)
-        for first, last in zip(self._firsts, self._lasts, strict=True):
-            assert first.ledger_id == last.ledger_id
-            assert 0 <= first.entry_id <= last.entry_id
-        for before, after in pairwise(zip(self._firsts, self._lasts, strict=True)):
-            assert before[1] < after[0]
-            assert Position(before[1].ledger_id, before[1].entry_id + 1) != after[0], (
-                "two ranges that touch are one"
-            )
-        if self._firsts:
-            assert self._firsts[0] > self.mark
-            assert self._firsts[0] != self._successor(self.mark), (
+        for found in self._sets.values():
+            assert found.count
+            found.check()
+        ranges = list(self.ranges())
+        for before, after in pairwise(ranges):
+            assert before.ledger_id < after.ledger_id or before.last_entry + 1 < after.first_entry
+        if ranges:
+            first = Position(ranges[0].ledger_id, ranges[0].first_entry)
+            assert first > self.mark
+            assert first != self._successor(self.mark), (
                 "the mark must have run over the first range"
             )
-        assert self.entry_count == sum(
-            found.last_entry - found.first_entry + 1 for found in self.ranges()
-        )
+        assert self._member is None or (self._member > self.mark and self.contains(self._member))
+        assert self.range_count == len(ranges)
+        assert self._bitmaps == sum(found.bitmaps for found in self._sets.values())
+        assert self.entry_count == sum(found.last_entry - found.first_entry + 1 for found in ranges)
         assert self.batch_bits == sum(
             remaining.bit_length() for remaining in self._batches.values()
         )

@@ -119,11 +119,15 @@ class Cursor:
 
     @property
     def blocked(self) -> bool:
-        """Whether there are too many holes to store.
+        """Whether there are too many holes to keep.
 
         Dispatch stops until some are filled (rule 16). Acknowledging continues.
         """
-        return self._core.acks.hole_count >= self._options.max_unacked_ranges_to_persist
+        acks, options = self._core.acks, self._options
+        return (
+            acks.hole_count >= options.max_unacked_ranges_to_persist
+            or acks.memory_bytes >= options.max_unacked_ranges_bytes
+        )
 
     @property
     def has_ledger(self) -> bool:

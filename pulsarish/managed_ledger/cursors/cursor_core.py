@@ -11,8 +11,9 @@ from pulsarish.model.position import Position
 
 __all__ = ["CursorCore"]
 
-# after more changes than this between two writes a snapshot costs less than the delta
-_TOUCHED_MAX: Final = 100_000
+# After more changes than this between two writes the next one is a snapshot: sorting them for a
+# delta would hold the event loop up for longer.
+_TOUCHED_MAX: Final = 20_000
 
 
 class CursorCore:
@@ -121,13 +122,14 @@ class CursorCore:
         self._touched.clear()
         self._touched_batches.clear()
 
-    def take_image(self) -> tuple[CursorImage, int]:
-        """Return the full state and the number of the last change in it.
+    def take_image(self, ranges_max: int) -> tuple[CursorImage, int]:
+        """Return the full state, with sets if there are more than ``ranges_max`` ranges, and the
+        number of the last change in it.
 
         Call ``wrote`` or ``failed`` afterwards.
         """
         self._clear()
-        return CursorImage.of(self.acks, self.properties), self.changes
+        return CursorImage.of(self.acks, self.properties, ranges_max), self.changes
 
     def take_delta(self) -> tuple[CursorImage, int]:
         """Return the changes since the last image or delta was taken.

@@ -32,7 +32,9 @@ class CursorLog:
 
     def __init__(self, options: ManagedLedgerOptions, opened_at: float) -> None:
         self.opened_at = opened_at
-        self.deltas = 0  # since the last snapshot
+        self._deltas = 0  # since the last snapshot
+        self._delta_bytes = 0
+        self._snapshot_bytes = 0
         self._options = options
         self._writer: LedgerWriter | None = None
         self._snapshot = NO_ENTRY
@@ -72,6 +74,16 @@ class CursorLog:
     def entries(self) -> int:
         return self.writer.last_add_pushed + 1
 
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether the deltas are many, and larger than a snapshot: so snapshots, however large, are
+        at most half of what is written.
+        """
+        return (
+            self._deltas >= self._options.cursor_snapshot_interval_entries
+            and self._delta_bytes >= self._snapshot_bytes
+        )
+
     def confirmed(self, last_entry: int) -> None:
         self._confirmed = last_entry
         if (
@@ -100,8 +112,10 @@ class CursorLog:
         It is durable on return. Raises the error that stopped the writer; then the outcome is
         unknown.
         """
-        self.deltas += 1
-        await self._append([encode_entry(EntryKind.DELTA, self._snapshot, encode_image(image))])
+        body = encode_image(image)
+        self._deltas += 1
+        self._delta_bytes += len(body)
+        await self._append([encode_entry(EntryKind.DELTA, self._snapshot, body)])
 
     async def write_snapshot(self, image: CursorImage) -> None:
         """Write a full snapshot, like ``write_delta``.
@@ -115,10 +129,12 @@ class CursorLog:
         payloads = [
             encode_entry(EntryKind.SNAPSHOT_PART, self._snapshot, part) for part in parts[:-1]
         ]
-        payloads.append(encode_entry(EntryKind.SNAPSHOT_END, first, parts[-1]))
+        end = EntryKind.SETS_END if image.sets else EntryKind.SNAPSHOT_END
+        payloads.append(encode_entry(end, first, parts[-1]))
         await self._append(payloads)
         self._snapshot = first
-        self.deltas = 0
+        self._snapshot_bytes = len(body)
+        self._deltas = self._delta_bytes = 0
 
     async def _append(self, payloads: Sequence[bytes]) -> None:
         if self._error is not None:
@@ -157,7 +173,7 @@ async def read_cursor_log(reader: LedgerReader) -> list[CursorImage]:
                     images.append(decode_image(entry.body))
                 case EntryKind.SNAPSHOT_PART:
                     parts.append(entry.body)
-                case EntryKind.SNAPSHOT_END:
+                case EntryKind.SNAPSHOT_END | EntryKind.SETS_END:
                     images = [decode_image(b"".join([*parts, entry.body]))]
                     parts.clear()
                 case _:

@@ -7,6 +7,10 @@ A cursor ledger holds changes, and a snapshot from time to time. Each entry cont
 where the last complete snapshot begins. So recovery reads the last entry first, and then everything
 from that snapshot on. A snapshot that is too large for one entry is cut into parts. It is valid
 from its last part on.
+
+What is acknowledged above the mark-delete position is stored as ranges while they are few, and as
+sets of bits otherwise. A snapshot with sets ends with an entry of a kind of its own, so that a
+version that does not know sets refuses it and redelivers, instead of reading it without them.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import msgspec
 
 from pulsarish.metadata.records import CursorRecord
 from pulsarish.model.ack_ranges import AckRanges
+from pulsarish.model.entry_set import StoredSet
 from pulsarish.model.errors import CorruptData
 from pulsarish.model.position import Position
 
@@ -46,23 +51,29 @@ class CursorImage(msgspec.Struct, frozen=True, array_like=True):
     # ledger, entry, remaining indexes as little-endian bits
     batches: tuple[tuple[int, int, bytes], ...] = ()
     properties: dict[str, int] | None = None  # None in a delta: unchanged
+    # in place of ranges: ledgers with the stored form of their sets, see ``EntrySet.levels``
+    sets: tuple[tuple[int, StoredSet], ...] = ()
 
     @property
     def mark(self) -> Position:
         return Position(self.mark_ledger, self.mark_entry)
 
     @classmethod
-    def of(cls, acks: AckRanges, properties: Mapping[str, int]) -> CursorImage:
-        """Return the image of the full state."""
+    def of(cls, acks: AckRanges, properties: Mapping[str, int], ranges_max: int) -> CursorImage:
+        """Return the image of the full state: with ranges, or with sets if there are more than
+        ``ranges_max``.
+        """
+        has_sets = acks.range_count > ranges_max
         return cls(
             acks.mark.ledger_id,
             acks.mark.entry_id,
-            tuple(number for found in acks.ranges() for number in found),
+            () if has_sets else tuple(number for found in acks.ranges() for number in found),
             tuple(
                 (position.ledger_id, position.entry_id, bits_of(remaining))
                 for position, remaining in acks.batches()
             ),
             dict(properties),
+            tuple(acks.stored_sets()) if has_sets else (),
         )
 
     def record(self, base: CursorRecord, cursor_ledger: int) -> CursorRecord:
@@ -106,6 +117,10 @@ def apply(image: CursorImage, acks: AckRanges) -> None:
         if not 0 <= first <= last:
             raise CorruptData(f"a cursor's range {ledger_id}:{first}..{last} is upside down")
         acks.add_range(ledger_id, first, last)
+    for ledger_id, levels in image.sets:
+        if ledger_id < 0:
+            raise CorruptData(f"a cursor has a set of ledger {ledger_id}")
+        acks.add_stored_set(ledger_id, levels)
     for ledger_id, entry_id, bits in image.batches:
         remaining = int.from_bytes(bits, "little")
         if remaining == 0:
@@ -132,6 +147,7 @@ class EntryKind:
     DELTA: Final = 0
     SNAPSHOT_PART: Final = 1
     SNAPSHOT_END: Final = 2
+    SETS_END: Final = 3  # ends a snapshot that has sets
 
 
 class CursorEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -158,7 +174,7 @@ def decode_entry(payload: bytes | memoryview) -> CursorEntry:
     """Decode an entry of a cursor ledger. Raises ``CorruptData``."""
     try:
         return msgspec.msgpack.decode(payload, type=CursorEntry)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptData(f"a cursor ledger's entry is damaged: {error}") from None
 
 
@@ -166,5 +182,5 @@ def decode_image(body: bytes) -> CursorImage:
     """Decode an image. Raises ``CorruptData``."""
     try:
         return msgspec.msgpack.decode(body, type=CursorImage)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptData(f"a cursor ledger's image is damaged: {error}") from None

@@ -196,8 +196,12 @@ class CursorStore:
         if acks.hole_count > options.max_unacked_ranges_to_persist_in_metadata_store:
             return False
         return acks.batch_bits // 4 < options.cursor_node_bytes_max and self._size(
-            CursorImage.of(acks, core.properties)
+            CursorImage.of(acks, core.properties, acks.range_count)
         ) <= (options.cursor_node_bytes_max)
+
+    @property
+    def _ranges_max(self) -> int:
+        return self._options.max_unacked_ranges_to_persist_in_metadata_store
 
     def _size(self, image: CursorImage) -> int:
         return len(encode_record(image.record(self.cell.record, -1)))
@@ -205,7 +209,7 @@ class CursorStore:
     # -- in the node
 
     async def _write_node(self, core: CursorCore) -> None:
-        image, number = core.take_image()
+        image, number = core.take_image(core.acks.range_count)
         await self._store_record(image, -1)
         core.wrote(image, number)
         self._node_writes.append(self._clock.monotonic())
@@ -297,8 +301,8 @@ class CursorStore:
         return self._clock.monotonic() - log.opened_at >= self._options.cursor_rollover_time_seconds
 
     async def _append(self, log: CursorLog, core: CursorCore) -> None:
-        if core.whole or log.deltas >= self._options.cursor_snapshot_interval_entries:
-            image, number = core.take_image()
+        if core.whole or log.is_snapshot_due:
+            image, number = core.take_image(self._ranges_max)
             await log.write_snapshot(image)
         else:
             image, number = core.take_delta()
@@ -312,7 +316,7 @@ class CursorStore:
         log = await CursorLog.create(
             self._ledgers, self._options, self._purpose, self._clock.monotonic()
         )
-        image, number = core.take_image()
+        image, number = core.take_image(self._ranges_max)
         try:
             await log.write_snapshot(image)
             await self._store_record(self._summary(image), log.ledger_id, log.writer.unchanged())
@@ -342,8 +346,7 @@ class CursorStore:
         """Return the state that the node keeps beside a ledger: enough to redeliver from, if the
         ledger ever becomes unreadable.
         """
-        few = len(image.ranges) <= 3 * self._options.max_unacked_ranges_to_persist_in_metadata_store
-        if few and self._size(image) <= self._options.cursor_node_bytes_max:
+        if not image.sets and self._size(image) <= self._options.cursor_node_bytes_max:
             return image
         return CursorImage(image.mark_ledger, image.mark_entry, properties={})
 

@@ -109,9 +109,21 @@ def _cursor_ledger_deleted_first(was: Any) -> object:
 
 
 def _few_ranges(was: Any) -> object:
-    def of(kind: type[CursorImage], acks: AckRanges, properties: Mapping[str, int]) -> CursorImage:
-        whole: CursorImage = was.__func__(kind, acks, properties)
+    def of(
+        kind: type[CursorImage], acks: AckRanges, properties: Mapping[str, int], ranges_max: int
+    ) -> CursorImage:
+        whole: CursorImage = was.__func__(kind, acks, properties, ranges_max)
         return msgspec.structs.replace(whole, ranges=whole.ranges[: 3 * _RANGES_MAX])
+
+    return classmethod(of)
+
+
+def _first_set_only(was: Any) -> object:
+    def of(
+        kind: type[CursorImage], acks: AckRanges, properties: Mapping[str, int], ranges_max: int
+    ) -> CursorImage:
+        whole: CursorImage = was.__func__(kind, acks, properties, ranges_max)
+        return msgspec.structs.replace(whole, sets=whole.sets[:1])
 
     return classmethod(of)
 
@@ -204,6 +216,13 @@ LOG_MUTANTS: Final = (
         "every acknowledged range is stored, however many there are",
         (16,),
         replacing(CursorImage, "of", _few_ranges),
+        "cursors",
+    ),
+    _mutant(
+        "acknowledged_sets_cut",
+        "a snapshot has the acknowledged entries of every ledger",
+        (16,),
+        replacing(CursorImage, "of", _first_set_only),
         "cursors",
     ),
     _mutant(

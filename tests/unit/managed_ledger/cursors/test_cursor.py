@@ -165,15 +165,15 @@ def test_a_cursor_too_great_for_its_node_takes_a_ledger_and_loses_nothing() -> N
             cursor_snapshot_part_bytes=256,
             pending_entries_max=10_000,
         )
-        _, cursor, at = await opened(shelf, 2_000)
+        _, cursor, at = await opened(shelf, 6_000)
         cursor.acknowledge(at[1::2])
         await shelf.on("b1", lambda world: cursor.flush())
         assert cursor.has_ledger
-        assert cursor.hole_count == 1_000
+        assert cursor.hole_count == 3_000
         record = await shelf.cursor()
         assert record is not None
         assert record.ranges == (), "the node keeps the mark alone"
-        assert len(shelf.ledgers.ledgers[record.cursor_ledger].entries) > 5, "the snapshot was cut"
+        assert len(shelf.ledgers.ledgers[record.cursor_ledger].entries) > 2, "the snapshot was cut"
         other = await taken_over(shelf)
         assert state(other, at) == state(cursor, at)
         cursor_two = other
@@ -395,6 +395,11 @@ def test_too_many_holes_stop_dispatch_visibly_and_are_kept() -> None:
         assert other.blocked
         other.acknowledge(at[0:24:2])
         assert not other.blocked
+        shelf.set(max_unacked_ranges_to_persist=100, max_unacked_ranges_bytes=4_096)
+        other = await taken_over(shelf, "b3")
+        assert not other.blocked
+        other.acknowledge_batch(at[24], 32_000, [0])
+        assert other.blocked, "its memory has a limit, too"
 
     simulate(scenario)
 
