@@ -390,6 +390,13 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "maxUnackedMessagesOnSubscription",
     ),
     Policy(
+        "unacked-redelivery",
+        "how long a shared consumer may hold a message before the broker delivers it again",
+        (Field("", "time", "seconds", "0: never.", "10m"),),
+        "unackedRedelivery",
+        "unackedRedelivery",
+    ),
+    Policy(
         "max-message-size",
         "how large a message may be",
         (Field("", "size", "bytes", "0: as large as the broker takes.", "1MB"),),

@@ -745,6 +745,16 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             ),
         ),
     ] = 200_000
+    unacked_redelivery_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "A message that a consumer of a shared or key-shared subscription has for this "
+                "long without acknowledging it is delivered again, by the broker itself; 0: never."
+            ),
+        ),
+    ] = 0
     max_delivery_bytes_per_connection: Annotated[
         int,
         Meta(

@@ -60,6 +60,7 @@ __all__ = [
     "SUBSCRIPTION_DISPATCH_RATE",
     "SUBSCRIPTION_EXPIRATION_TIME",
     "SUBSCRIPTION_TYPES_ENABLED",
+    "UNACKED_REDELIVERY",
     "AutoSubscriptionCreation",
     "AutoTopicCreation",
     "BacklogQuota",
@@ -436,6 +437,15 @@ MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION: Final = Policy[int](
     topic="maxUnackedMessagesOnSubscription",
     field="max_unacked_messages_per_subscription",
 )
+UNACKED_REDELIVERY: Final = Policy[int](
+    "unacked_redelivery_seconds",
+    Count,
+    "A message that a shared consumer has for this many seconds without acknowledging it is "
+    "delivered again, by the broker itself; 0: never.",
+    namespace="unackedRedelivery",
+    topic="unackedRedelivery",
+    field="unacked_redelivery_seconds",
+)
 MAX_MESSAGE_SIZE: Final = Policy[int](
     "max_message_size_bytes",
     Annotated[int, Meta(ge=0, le=60 * _MIB)],
@@ -562,6 +572,7 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     MAX_TOPICS_PER_NAMESPACE,
     MAX_UNACKED_MESSAGES_PER_CONSUMER,
     MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
+    UNACKED_REDELIVERY,
     MAX_MESSAGE_SIZE,
     PUBLISH_RATE,
     DISPATCH_RATE,

@@ -195,6 +195,29 @@ def test_blocked_on_unacknowledged_messages_of_the_consumer_and_of_the_subscript
     run(scenario, max_unacked_messages_per_consumer=3, max_unacked_messages_per_subscription=5)
 
 
+def test_what_a_consumer_does_not_acknowledge_in_time_goes_to_another_one() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        await filled(cluster, world, address)
+        stuck = await ConsumeClient.connect(world, address)
+        await stuck.subscribe(1, TOPIC, type=1, permits=3)
+        kept = await stuck.take(3)
+        began = world.clock.monotonic()
+        await stuck.ack(1, [(kept[1].ledger, kept[1].entry)])
+        other = await ConsumeClient.connect(world, address)
+        await other.subscribe(2, TOPIC, type=1, permits=100)
+        rest = await other.take(7)
+        await other.ack(2, [(each.ledger, each.entry) for each in rest])
+        again = await other.take(2)
+        assert 8 <= world.clock.monotonic() - began <= 10.5
+        assert [each.entry for each in again] == [kept[0].entry, kept[2].entry]
+        found = (await stats(cluster))["subscriptions"]["s"]
+        assert (found["unackedRedelivered"], found["unackedMessages"]) == (2, 2)
+        await other.ack(2, [(each.ledger, each.entry) for each in again])
+        assert (await stats(cluster))["subscriptions"]["s"]["msgBacklog"] == 0
+
+    run(scenario, unacked_redelivery_seconds=8)
+
+
 def test_explain_says_the_same_for_scripts_and_names_the_command_that_helps() -> None:
     async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
         consume = await ConsumeClient.connect(world, address)

@@ -120,6 +120,14 @@ class Dispatcher(ABC):
     def redeliver(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         """Redeliver entries that a consumer holds; all of them when ``positions`` is empty."""
 
+    def redeliver_unacked(self, _now: float, _seconds: float) -> int:
+        """Redeliver entries that consumers have had for ``seconds`` without acknowledging them, and
+        return how many these are. ``now``: monotonic seconds.
+
+        An entry's time counts from the first call that sees it, so that deliveries pay nothing.
+        """
+        return 0
+
     @abstractmethod
     def redelivery_count(self, position: Position) -> int:
         """Return how often an entry was redelivered."""

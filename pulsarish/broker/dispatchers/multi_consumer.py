@@ -55,6 +55,8 @@ class MultiConsumerDispatcher(Dispatcher):
         self._unacked_max_subscription = sharing.unacked_max_subscription
         self._unacked = 0
         self._counts: dict[Position, int] = {}
+        # the entries that ``redeliver_unacked`` has seen: since when, and their redelivery count
+        self._seen: dict[Position, tuple[float, int]] = {}
 
     def limit(
         self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int
@@ -97,6 +99,7 @@ class MultiConsumerDispatcher(Dispatcher):
         self._unacked = 0
         self.blocked = False
         self._counts.clear()
+        self._seen.clear()
         self._start_over()
 
     def _start_over(self) -> None:
@@ -142,6 +145,28 @@ class MultiConsumerDispatcher(Dispatcher):
         else:
             consumer.permits += consumer.outlet.withdraw(consumer.consumer_id)
             self._give_back(consumer, list(consumer.pending))
+
+    def redeliver_unacked(self, now: float, seconds: float) -> int:
+        """Redeliver entries that consumers have had for too long.
+
+        One with another redelivery count than before was delivered since.
+        """
+        before, self._seen = self._seen, {}
+        redelivered = 0
+        for consumer in self.consumers:
+            late: list[Position] = []
+            for position in consumer.pending:
+                count = self._counts.get(position, 0)
+                seen = before.get(position)
+                if seen is None or seen[1] != count:
+                    seen = (now, count)
+                if now - seen[0] >= seconds:
+                    late.append(position)
+                else:
+                    self._seen[position] = seen
+            self._give_back(consumer, late)
+            redelivered += len(late)
+        return redelivered
 
     def _give_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         for position in positions:

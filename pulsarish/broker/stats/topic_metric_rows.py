@@ -385,6 +385,12 @@ SUBSCRIPTION: Final[Sequence[Row[SubscriptionReading]]] = (
         lambda each: each.subscription.marks.mark_delete_advanced_ms,
     ),
     Row(
+        "pulsarish_subscription_unacked_redelivered_total",
+        "counter",
+        "Entries that the broker delivered again, because a consumer did not acknowledge them.",
+        lambda each: each.subscription.dispatch_loop.unacked_redelivered,
+    ),
+    Row(
         "pulsarish_subscription_acknowledged_ranges",
         "gauge",
         "Acknowledged ranges above the mark; too many stop the delivery.",

@@ -341,6 +341,7 @@ class Statistics:
             "blockedSubscriptionOnUnackedMsgs": dispatcher.blocked,
             "nonContiguousDeletedMessagesRanges": cursor.hole_count,
             "messagesToRedeliver": dispatcher.again_count,
+            "unackedRedelivered": subscription.dispatch_loop.unacked_redelivered,
             "msgInReplay": dispatcher.again_count,
             "msgDelayed": len(dispatcher.reads.delayed),
             "delayedMessageIndexSizeInBytes": dispatcher.reads.delayed.size_bytes,

@@ -115,6 +115,7 @@ class UnloadedTopic:
             "blockedSubscriptionOnUnackedMsgs": False,
             "nonContiguousDeletedMessagesRanges": 0,
             "messagesToRedeliver": 0,
+            "unackedRedelivered": 0,
             "msgInReplay": 0,
             "msgDelayed": 0,
             "delayedMessageIndexSizeInBytes": 0,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.clients.commands import EndOfTopic
 from pulsarish.broker.config import BrokerConfig
@@ -20,6 +20,7 @@ from pulsarish.broker.dispatchers.reads import Reads, Ready, has_expired
 from pulsarish.broker.policies.topic_limits import DispatchLimits, TopicLimits
 from pulsarish.broker.subscriptions.delay_storage import DelayStorage
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.policies import UNACKED_REDELIVERY
 from pulsarish.runtime.containment import Scope
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["DispatchLoop"]
 
 _log = get_logger("broker.subscription")
+
+# how often to look for unacknowledged messages in the time that the policy gives them
+_LOOKS: Final = 8
 
 
 class DispatchLoop:
@@ -65,6 +69,9 @@ class DispatchLoop:
         # the task that lets a new active consumer begin after a delay
         self._handing_over: asyncio.Task[None] | None = None
         self.reads_begun = 0
+        self.unacked_redelivered = 0
+        """How many entries the policy for unacknowledged messages had delivered again."""
+        self._look_at = 0.0  # when to look for them next (monotonic)
 
     def policies_changed(self) -> None:
         self._limits.policies_changed()
@@ -148,17 +155,40 @@ class DispatchLoop:
                 await self._delays.prepare()
                 self._woken.set()
                 continue
+            self._redeliver_unacked()
             await self._dispatch(subscription.dispatcher)
         self._is_running = False
 
     async def _wait_for_work(self) -> None:
         wait_seconds = self._making.wait_seconds(self._subscription.dispatcher)
+        if self._topic_limits.policies[UNACKED_REDELIVERY]:
+            look_seconds = max(self._look_at - self._world.clock.monotonic(), 0.0)
+            wait_seconds = min(look_seconds, look_seconds if wait_seconds is None else wait_seconds)
         if wait_seconds is None:
             await self._woken.wait()
             return
         with suppress(TimeoutError):  # something has come due
             async with self._world.clock.timeout(wait_seconds):
                 await self._woken.wait()
+
+    def _redeliver_unacked(self) -> None:
+        """If a policy says so, redeliver what consumers have not acknowledged for too long."""
+        seconds = self._topic_limits.policies[UNACKED_REDELIVERY]
+        now = self._world.clock.monotonic()
+        if not seconds or now < self._look_at:
+            return
+        self._look_at = now + seconds / _LOOKS
+        subscription = self._subscription
+        redelivered = subscription.dispatcher.redeliver_unacked(now, seconds)
+        if redelivered:
+            self.unacked_redelivered += redelivered
+            _log.info(
+                "entries that consumers had for too long are delivered again",
+                topic=subscription.topic,
+                subscription=subscription.name,
+                entries=redelivered,
+                seconds=seconds,
+            )
 
     async def _dispatch(self, dispatcher: Dispatcher) -> None:
         subscription, log, reads = self._subscription, self._log, dispatcher.reads

@@ -312,6 +312,44 @@ class TestShared:
         drive(dispatcher, log)
         assert len(outlet.got) == 16
 
+    def test_what_a_consumer_has_for_too_long_goes_to_another_one(self) -> None:
+        log = Log(6)
+        dispatcher = shared(log, turn_messages=3)
+        (one, a), (two, b) = consumer(1, permits=3), consumer(2, permits=3)
+        dispatcher.add(one)
+        dispatcher.add(two)
+        drive(dispatcher, log)
+        assert (a.entries, b.entries) == ([0, 1, 2], [3, 4, 5])
+        assert dispatcher.redeliver_unacked(100.0, 10) == 0
+        ack(dispatcher, log, two, 3, 4, 5)
+        ack(dispatcher, log, one, 1)
+        assert dispatcher.redeliver_unacked(109.0, 10) == 0
+        dispatcher.redeliver(one, [at(2)])
+        two.permits += 3
+        drive(dispatcher, log)
+        assert b.entries == [3, 4, 5, 2]
+        assert dispatcher.redeliver_unacked(110.0, 10) == 1, "the third was delivered since"
+        drive(dispatcher, log)
+        assert b.entries == [3, 4, 5, 2, 0]
+        assert dispatcher.redelivery_count(at(0)) == 1
+        assert dispatcher.redeliver_unacked(119.0, 10) == 0
+        assert dispatcher.redeliver_unacked(120.0, 10) == 1
+        dispatcher.check()
+
+    def test_the_time_that_a_consumer_has_begins_again_with_a_seek(self) -> None:
+        log = Log(2)
+        dispatcher = shared(log)
+        one, outlet = consumer(1, permits=2)
+        dispatcher.add(one)
+        drive(dispatcher, log)
+        assert dispatcher.redeliver_unacked(0.0, 10) == 0
+        dispatcher.reset()
+        one.permits = 2
+        drive(dispatcher, log)
+        assert outlet.entries == [0, 1, 0, 1]
+        assert dispatcher.redeliver_unacked(10.0, 10) == 0
+        assert dispatcher.redeliver_unacked(20.0, 10) == 2
+
     def test_the_subscription_has_a_limit_of_its_own(self) -> None:
         log = Log(100)
         dispatcher = shared(log, unacked_max_subscription=20, turn_messages=5)
