@@ -80,6 +80,14 @@ class AckRanges:
             + self.batch_bits // 8
         )
 
+    @property
+    def highest(self) -> Position:
+        """The highest acknowledged entry. Costs a step for each bitmap of its ledger."""
+        if not self._sets:
+            return self.mark
+        ledger_id = max(self._sets)
+        return Position(ledger_id, self._sets[ledger_id].last)
+
     def contains(self, position: Position) -> bool:
         """Whether the whole entry is acknowledged."""
         if position <= self.mark:

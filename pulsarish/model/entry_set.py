@@ -133,6 +133,16 @@ class EntrySet:
                 end = (last << _SHIFT) + _MASK
             entry = end + 1
 
+    @property
+    def last(self) -> int:
+        """The greatest member; -1 without one. Costs a step for each bitmap."""
+        last = -1 if self._full is None else (self._full.last << _SHIFT) + _MASK
+        number = max(self._chunks, default=-1)
+        if number << _SHIFT > last:
+            last = (number << _SHIFT) + int.from_bytes(self._chunks[number], "little").bit_length()
+            last -= 1
+        return last
+
     def drop_first_run(self, first: int, last: int) -> None:
         """Remove the first run of the set."""
         number = first >> _SHIFT

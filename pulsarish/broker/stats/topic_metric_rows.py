@@ -385,6 +385,12 @@ SUBSCRIPTION: Final[Sequence[Row[SubscriptionReading]]] = (
         lambda each: each.subscription.marks.mark_delete_advanced_ms,
     ),
     Row(
+        "pulsarish_subscription_entries_in_holes",
+        "gauge",
+        "Entries below the highest acknowledged one that are not acknowledged.",
+        lambda each: each.subscription.cursor.entries_in_holes(),
+    ),
+    Row(
         "pulsarish_subscription_unacked_redelivered_total",
         "counter",
         "Entries that the broker delivered again, because a consumer did not acknowledge them.",

@@ -340,6 +340,7 @@ class Statistics:
             "activeConsumerName": active.name if active is not None else "",
             "blockedSubscriptionOnUnackedMsgs": dispatcher.blocked,
             "nonContiguousDeletedMessagesRanges": cursor.hole_count,
+            "entriesInHoles": cursor.entries_in_holes(),
             "messagesToRedeliver": dispatcher.again_count,
             "unackedRedelivered": subscription.dispatch_loop.unacked_redelivered,
             "msgInReplay": dispatcher.again_count,

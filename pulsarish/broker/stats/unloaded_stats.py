@@ -114,6 +114,7 @@ class UnloadedTopic:
             "activeConsumerName": "",
             "blockedSubscriptionOnUnackedMsgs": False,
             "nonContiguousDeletedMessagesRanges": 0,
+            "entriesInHoles": 0,
             "messagesToRedeliver": 0,
             "unackedRedelivered": 0,
             "msgInReplay": 0,

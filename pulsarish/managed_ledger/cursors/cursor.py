@@ -149,6 +149,11 @@ class Cursor:
         between = self._chain.entries_between(self._core.acks.mark, self._chain.last_position())
         return max(0, between - self._core.acks.entry_count)
 
+    def entries_in_holes(self) -> int:
+        """The number of entries below the highest acknowledged one that are not acknowledged."""
+        acks = self._core.acks
+        return max(0, self._chain.entries_between(acks.mark, acks.highest) - acks.entry_count)
+
     def is_acknowledged(self, position: Position) -> bool:
         return self._core.acks.contains(position)
 

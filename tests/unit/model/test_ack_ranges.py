@@ -69,6 +69,7 @@ def compare(acks: AckRanges, oracle: Oracle) -> None:
         for entry in range(first, last + 1)
     ]
     assert listed == sorted(oracle.done)[count:]
+    assert acks.highest == (listed[-1] if listed else acks.mark)
 
 
 positions = st.sampled_from(ENTRIES)

@@ -82,6 +82,7 @@ def test_any_script_agrees_with_the_runs(script: list[tuple[str, int, int]]) -> 
                 pass
         found.check()
         assert list(found.ranges()) == model.runs
+        assert found.last == (model.runs[-1][1] if model.runs else -1)
         assert (found.count, found.runs) == (model.count(), len(model.runs))
         for entry in (one - 1, one, one + 1, low, high, *BORDERS):
             assert (entry in found) == (model.end(entry) is not None)

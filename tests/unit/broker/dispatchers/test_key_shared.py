@@ -69,6 +69,21 @@ def joined(
     return made
 
 
+def test_what_is_not_acknowledged_in_time_is_delivered_again_by_its_key() -> None:
+    log = Log(6, key_hash=by_parity)
+    dispatcher = key_shared(log)
+    (one, a), (two, b) = sticky(1, (1, 1)), sticky(2, (2, 2))
+    dispatcher.add(one)
+    dispatcher.add(two)
+    drive(dispatcher, log)
+    ack(dispatcher, log, two, 0, 2)
+    assert dispatcher.redeliver_unacked(0.0, 10) == 0
+    assert dispatcher.redeliver_unacked(10.0, 10) == 4
+    drive(dispatcher, log)
+    assert (a.entries, b.entries) == ([1, 3, 5, 1, 3, 5], [0, 2, 4, 4])
+    dispatcher.check()
+
+
 def test_each_consumer_gets_its_keys_in_order() -> None:
     log = Log(40, key_hash=by_parity)
     dispatcher = key_shared(log)
