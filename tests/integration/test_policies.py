@@ -32,6 +32,8 @@ QUORUMS = {
     "bookkeeperAckQuorum": 1,
     "managedLedgerMaxMarkDeleteRate": 10.0,
 }
+QUOTA_SECONDS = 2.0
+"""Within this time a quota takes effect, and ends, in seconds of virtual time."""
 
 
 def run(
@@ -400,8 +402,84 @@ def test_producers_are_held_while_the_backlog_is_beyond_its_quota(
         with pytest.raises(error, match="limitSize 2000"):
             await publish.open(1, TOPIC, epoch=1)
         await consume.ack(7, [(got[3].ledger, got[3].entry)], cumulative=True)
-        await world.clock.sleep(61.0)
+        await world.clock.sleep(QUOTA_SECONDS)
         await publish.open(1, TOPIC, epoch=2)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("policy", "error"),
+    [
+        ("producer_request_hold", ProducerBlockedQuotaExceededError),
+        ("producer_exception", ProducerBlockedQuotaExceededException),
+    ],
+)
+@pytest.mark.parametrize(
+    ("kind", "limit"),
+    [("destination_storage", {"limitSize": 8_000}), ("message_age", {"limitTime": 100})],
+)
+def test_a_quota_holds_producers_within_two_seconds_of_the_excess(
+    policy: str, error: type[PulsarishError], kind: str, limit: dict[str, int]
+) -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        path = f"{NAMESPACE}/backlogQuota?backlogQuotaType={kind}"
+        assert (await web("POST", path, {"policy": policy, **limit}))[0] == 204
+        address, publish = await published(cluster, world, size_bytes=1_000)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(7, TOPIC)
+        got = await consume.take(5)
+        await world.clock.sleep(98.0)
+        topic = loaded(cluster)
+        assert topic.topic_limits.quota_error is None
+        if kind == "destination_storage":
+            now_ms = broker_ms(cluster, address)
+            await publish.send(
+                [(1, entry("p", each, b"x" * 1_000, time_ms=now_ms)) for each in range(5, 10)]
+            )
+            await publish.wait(1, 10)
+        else:
+            await world.clock.sleep(2.0)
+        await world.clock.sleep(QUOTA_SECONDS)
+        assert type(topic.topic_limits.quota_error) is error
+        while 1 not in publish.closed:
+            await publish.receive()
+        assert type(publish.closed[1]) is error
+        await consume.ack(7, [(got[4].ledger, got[4].entry)], cumulative=True)
+        await world.clock.sleep(QUOTA_SECONDS)
+        await publish.open(1, TOPIC, epoch=1)
+        # A quota that is taken away holds no producer either.
+        topic.topic_limits.hold(error("held"))
+        assert (await web("DELETE", path))[0] == 204
+        await world.clock.sleep(QUOTA_SECONDS)
+        await publish.open(2, TOPIC, "another")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"),
+    [("destination_storage", {"limitSize": 8_000}), ("message_age", {"limitTime": 100})],
+)
+def test_a_quota_evicts_within_two_seconds_of_the_excess(kind: str, limit: dict[str, int]) -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        path = f"{NAMESPACE}/backlogQuota?backlogQuotaType={kind}"
+        quota = {"policy": "consumer_backlog_eviction", **limit}
+        assert (await web("POST", path, quota))[0] == 204
+        address, publish = await published(cluster, world, size_bytes=1_000)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(7, TOPIC, permits=0)
+        await world.clock.sleep(98.0)
+        cursor = loaded(cluster).subscriptions["s"].cursor
+        assert cursor.backlog() == 5
+        now_ms = broker_ms(cluster, address)
+        await publish.send(
+            [(1, entry("p", each, b"x" * 1_000, time_ms=now_ms)) for each in range(5, 10)]
+        )
+        await publish.wait(1, 10)
+        await world.clock.sleep(2.0 + QUOTA_SECONDS)
+        assert cursor.backlog() == (7 if kind == "destination_storage" else 5)
+        assert 1 not in publish.closed
 
     run(scenario)
 

@@ -59,6 +59,7 @@ class TopicLimits:
         "_name",
         "dispatch_rate",
         "entry_bytes_max",
+        "has_quota",
         "message_bytes_max",
         "policies",
         "publish_rate",
@@ -99,6 +100,11 @@ class TopicLimits:
             self._config.max_message_size_bytes,
         )
         self.entry_bytes_max = self.message_bytes_max + ENTRY_ENVELOPE_BYTES
+        quotas = policies.quotas()
+        self.has_quota = (
+            quotas["destination_storage"].size_bytes >= 0
+            or quotas["message_age"].limit_time_seconds >= 0
+        )
         rate = policies[model.PUBLISH_RATE]
         self.publish_rate.limit(rate.messages, rate.size_bytes, 1.0, self._clock.monotonic())
         self.limit_dispatch(self.dispatch_rate, policies[model.DISPATCH_RATE])

@@ -25,6 +25,7 @@ from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.topics.loader import TopicLoader
 from pulsarish.broker.topics.maintenance import Maintenance
 from pulsarish.broker.topics.policy_enforcement import abandoned_still
+from pulsarish.broker.topics.quota_watch import QuotaWatch
 from pulsarish.broker.topics.served_bundles import ServedBundles
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
@@ -83,6 +84,7 @@ class LoadedTopics:
         )
         self.lost = LostData(self, ledgers, records, world.clock)
         self._maintenance = Maintenance(world, config, self)
+        self._quotas = QuotaWatch(world)
         # topics that are being closed or deleted: set when that has ended
         self._closing: dict[str, asyncio.Event] = {}
         self.loader = TopicLoader(
@@ -97,6 +99,7 @@ class LoadedTopics:
             loaded=self.loaded,
             closing=self._closing,
             died=self._died,
+            quotas=self._quotas,
         )
 
     # -- getting a topic
@@ -391,6 +394,7 @@ class LoadedTopics:
 
     def start(self) -> None:
         self._maintenance.start()
+        self._quotas.start()
 
     async def look_after_closed(self, names: Sequence[TopicName]) -> None:
         """Open topics, do the maintenance that is due, and close those that no client uses.
@@ -425,6 +429,7 @@ class LoadedTopics:
         """Apply changed policies to a topic that is served here. Called by ``LivePolicies``."""
         topic.use(policies)
         if isinstance(topic, Topic):
+            self._quotas.follow(topic)
             _ = topic.world.tasks.spawn(
                 self._maintenance.look_after(topic), name=f"policies of {topic.name}"
             )
@@ -432,3 +437,4 @@ class LoadedTopics:
     def stop(self) -> None:
         self._maintenance.stop()
         self.replicas.close_all()
+        self._quotas.stop()

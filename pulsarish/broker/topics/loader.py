@@ -18,6 +18,7 @@ from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.broker.policies.live import LivePolicies
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.policy_enforcement import check_quota
+from pulsarish.broker.topics.quota_watch import QuotaWatch
 from pulsarish.broker.topics.served_bundles import ServedBundles
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
@@ -69,6 +70,7 @@ class TopicLoader:
         loaded: gets each topic that was loaded, by its name.
         closing: the topics that are being closed or deleted; a load waits for that.
         died: called when a topic stops by itself and must be loaded again.
+        quotas: watches the quotas of each topic that was loaded.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class TopicLoader:
         loaded: dict[str, Topic],
         closing: Mapping[str, asyncio.Event],
         died: Callable[[Topic], None],
+        quotas: QuotaWatch,
     ) -> None:
         self.count = 0
         """Topics loaded since the start."""
@@ -105,6 +108,7 @@ class TopicLoader:
         self._loaded = loaded
         self._closing = closing
         self._died = died
+        self._quotas = quotas
         # the last failed load of a topic, and since when its loads fail
         self._failed: dict[str, tuple[PulsarishError, int]] = {}
 
@@ -249,6 +253,7 @@ class TopicLoader:
         # policy change finds the topic.
         self._loaded[name.full] = topic
         self._policies.loaded(name, space)
+        self._quotas.follow(topic)
         self.count += 1
         ledgers = topic.log.ledgers
         newest = ledgers[-1].ledger_id if ledgers else None

@@ -1,5 +1,5 @@
-"""Periodic enforcement of policies on a loaded topic: message TTL, backlog quotas, expiry of
-subscriptions, deletion of inactive topics.
+"""Enforcement of policies on a loaded topic: periodically message TTL, expiry of subscriptions and
+deletion of inactive topics, and backlog quotas, which ``QuotaWatch`` checks more often.
 
 Everything here acknowledges, blocks or deletes by rules that an operator set. What fails now is
 tried again in the next round.
@@ -26,7 +26,13 @@ from pulsarish.model.policies import (
 from pulsarish.model.position import EARLIEST
 from pulsarish.runtime.log import get_logger
 
-__all__ = ["abandoned_still", "check_quota", "enforce_policies", "subscription_note_ms"]
+__all__ = [
+    "abandoned_still",
+    "check_quota",
+    "enforce_policies",
+    "is_quota_kept",
+    "subscription_note_ms",
+]
 
 _log = get_logger("broker.upkeep")
 
@@ -35,7 +41,7 @@ _EVICTED_TO: Final = 0.9
 
 
 async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -> bool:
-    """Enforce all policies.
+    """Enforce all policies but the backlog quotas.
 
     Return whether the topic is to be deleted, because it was unused for as long as its policy says.
 
@@ -47,7 +53,6 @@ async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -
     """
     await settle_deduplication(topic)
     await topic.message_expiry.expire(topic.subscriptions, topic.topic_limits.policies, now_ms)
-    await check_quota(topic, now_ms)
     await expire_subscriptions(topic, now_ms, interval_seconds)
     if threshold_bytes := topic.topic_limits.policies[COMPACTION_THRESHOLD]:
         topic.compaction.start_if_due(threshold_bytes)
@@ -61,6 +66,31 @@ async def _evict_old(topic: Topic, before_ms: int) -> None:
         oldest_ms = await subscription.oldest_publish_ms()
         if oldest_ms is not None and oldest_ms < before_ms and subscription.closed is None:
             await subscription.expire(before_ms)
+
+
+def is_quota_kept(topic: Topic, now_ms: int) -> bool:
+    """Return whether ``check_quota`` has nothing to do and nothing to read.
+
+    An entry counts as at least as young as the entries before it, so that the oldest one is not
+    read again whenever it is acknowledged.
+    """
+    if topic.topic_limits.quota_error is not None:
+        return False
+    quotas = topic.topic_limits.policies.quotas()
+    size_bytes = quotas["destination_storage"].size_bytes
+    if size_bytes >= 0 and _backlog_bytes(topic) > size_bytes:
+        return False
+    age_seconds = quotas["message_age"].limit_time_seconds
+    before_ms = now_ms - age_seconds * 1000
+    return age_seconds < 0 or all(
+        not subscription.cursor.backlog()
+        or (
+            (oldest := subscription.oldest) is not None
+            and oldest[0] <= subscription.cursor.read_from
+            and oldest[1] >= before_ms
+        )
+        for subscription in _durable(topic)
+    )
 
 
 async def check_quota(topic: Topic, now_ms: int) -> None:
