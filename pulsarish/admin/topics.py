@@ -159,19 +159,27 @@ class Topics(PolicyCalls):
 
     # -- statistics and lookups
 
-    def stats(self, topic: str) -> Record:
+    def stats(self, topic: str, *, precise_backlog: bool = False) -> Record:
         """Return rates, sizes, producers and subscriptions of a topic without partitions, or of a
         partition.
 
+        ``precise_backlog``: have the broker read what it lacks to know the unacknowledged messages
+        of each subscription. ``backlogMessagesEstimated`` says if it needs another request.
+
         Raises ``TopicNotFound``.
         """
-        return self._transport.record("GET", *topic_path(topic), "stats")
+        query = {"getPreciseBacklog": "true"} if precise_backlog else {}
+        return self._transport.record("GET", *topic_path(topic), "stats", query=query)
 
-    def partitioned_stats(self, topic: str, *, per_partition: bool = False) -> Record:
+    def partitioned_stats(
+        self, topic: str, *, per_partition: bool = False, precise_backlog: bool = False
+    ) -> Record:
         """Return the sum over a partitioned topic's partitions; with ``per_partition`` also each of
-        them in ``partitions``.
+        them in ``partitions``. ``precise_backlog`` as in ``stats``.
         """
         query = {"perPartition": "true" if per_partition else "false"}
+        if precise_backlog:
+            query["getPreciseBacklog"] = "true"
         return self._transport.record("GET", *topic_path(topic), "partitioned-stats", query=query)
 
     def explain(self, topic: str) -> Record:

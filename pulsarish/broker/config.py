@@ -509,7 +509,8 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         Meta(
             ge=1,
             description=(
-                "Entries that the analysis of a subscription's backlog reads before it stops."
+                "Entries that the analysis of a subscription's backlog, and an exact count of "
+                "its messages, reads before it stops."
             ),
         ),
     ] = 10_000

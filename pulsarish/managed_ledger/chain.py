@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from pulsarish.managed_ledger.ledger_counts import UNKNOWN, LedgerCounts
 from pulsarish.metadata.records import LostRange, TopicLedger
 from pulsarish.model.position import NO_ENTRY, Position
 
@@ -21,7 +22,16 @@ __all__ = ["Chain", "Link"]
 class Link:
     """One ledger. While it is open, ``entries`` and ``size_bytes`` count what is confirmed."""
 
-    __slots__ = ("closed_ms", "entries", "ledger_id", "own_times_ms", "size_bytes", "start")
+    __slots__ = (
+        "_messages",
+        "closed_ms",
+        "counts",
+        "entries",
+        "ledger_id",
+        "own_times_ms",
+        "size_bytes",
+        "start",
+    )
 
     def __init__(
         self,
@@ -31,6 +41,7 @@ class Link:
         closed_ms: int,
         start: int,
         own_times_ms: int,
+        messages: int = UNKNOWN,
     ) -> None:
         self.ledger_id = ledger_id
         self.entries = entries
@@ -38,10 +49,23 @@ class Link:
         self.closed_ms = closed_ms  # wall clock; 0 while the ledger is open
         self.start = start  # the ordinal of its first entry
         self.own_times_ms = own_times_ms  # see ``TopicLedger``
+        self._messages = messages
+        self.counts: LedgerCounts | None = None
+        """What is known of the messages in its entries since this owner has opened the topic."""
 
     @property
     def last_position(self) -> Position:
         return Position(self.ledger_id, self.entries - 1)
+
+    @property
+    def messages_total(self) -> int:
+        """The messages in all its entries that are not lost; ``UNKNOWN``."""
+        if self._messages != UNKNOWN:
+            return self._messages
+        total = UNKNOWN if self.counts is None else self.counts.total(self.entries)
+        if self.closed_ms:
+            self._messages = total
+        return total
 
 
 class Chain:
@@ -58,7 +82,9 @@ class Chain:
         self._links: list[Link] = []
         self._ids: list[int] = []
         for ledger in ledgers:
-            self._push(ledger)
+            # What is stored may count the lost entries.
+            is_counted = not self.has_lost(ledger.ledger_id)
+            self._push(ledger, ledger.messages if is_counted else UNKNOWN)
 
     def __len__(self) -> int:
         return len(self._links)
@@ -92,7 +118,7 @@ class Chain:
         assert self.current is None, "two open ledgers"
         self._push(TopicLedger(ledger_id, own_times_ms=own_times_ms))
 
-    def _push(self, ledger: TopicLedger) -> None:
+    def _push(self, ledger: TopicLedger, messages: int = UNKNOWN) -> None:
         assert not self._ids or ledger.ledger_id > self._ids[-1], "ledger ids grow along the chain"
         self._links.append(
             Link(
@@ -102,6 +128,7 @@ class Chain:
                 ledger.closed_ms,
                 self._end,
                 ledger.own_times_ms,
+                messages,
             )
         )
         self._ids.append(ledger.ledger_id)
@@ -157,6 +184,14 @@ class Chain:
         return (
             self._links[index] if index < len(self._ids) and self._ids[index] == ledger_id else None
         )
+
+    def links_from(self, ledger_id: int) -> Sequence[Link]:
+        """Return the ledger of that id, if it is in the chain, and those after it."""
+        return self._links[bisect_left(self._ids, ledger_id) :]
+
+    def has_lost(self, ledger_id: int) -> bool:
+        """Whether some entries of a ledger are lost."""
+        return any(lost.ledger_id == ledger_id for lost in self._lost)
 
     def contains(self, position: Position) -> bool:
         """Whether a confirmed entry of this chain is at the position."""
@@ -303,7 +338,12 @@ class Chain:
         """Return the chain as metadata stores it. Of an open ledger metadata stores only the id."""
         return tuple(
             TopicLedger(
-                link.ledger_id, link.entries, link.size_bytes, link.closed_ms, link.own_times_ms
+                link.ledger_id,
+                link.entries,
+                link.size_bytes,
+                link.closed_ms,
+                link.own_times_ms,
+                link.messages_total,
             )
             if link.closed_ms
             else TopicLedger(link.ledger_id)

@@ -20,6 +20,8 @@ from pulsarish.managed_ledger.cursors.cursors import Cursors
 from pulsarish.managed_ledger.ledger_deletion import LedgerDeletion
 from pulsarish.managed_ledger.log_condition import LogCondition
 from pulsarish.managed_ledger.log_reader import LogReader
+from pulsarish.managed_ledger.message_counter import MessageCounter
+from pulsarish.managed_ledger.message_counts import BlockCounts
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.managed_ledger.readable_log import ReadableLog
@@ -54,6 +56,7 @@ class ManagedLedger(ReadableLog):
         listener: LogListener,
         cache: TailCache,
         retention: Retention,
+        blocks: BlockCounts | None,
     ) -> None:
         self._topic = topic
         self._core = core
@@ -71,6 +74,8 @@ class ManagedLedger(ReadableLog):
         )
         reader = LogReader(core.chain, ledgers.open, cache, self._appender.current_reader)
         super().__init__(core.chain, ledgers, reader)
+        self.messages = MessageCounter(core.chain, reader, blocks or BlockCounts())
+        """The count of the messages in the log."""
         self._cursors = Cursors(topic, core.chain, ledgers, world, options, self._appender.fence)
         self._deletion = LedgerDeletion(topic, core, ledgers, self._change)
         self.views = Views(topic, ledgers, self._change, self._deletion)
@@ -99,6 +104,7 @@ class ManagedLedger(ReadableLog):
         listener: LogListener,
         *,
         cache: TailCache,
+        blocks: BlockCounts | None = None,
         retention: Retention | None = None,
         found: tuple[TopicRecord, int] | None = None,
         lease: Sequence[Op] = (),
@@ -108,6 +114,7 @@ class ManagedLedger(ReadableLog):
 
         Args:
             cache: shared by all topics of the process.
+            blocks: counts of messages, shared too.
             retention: how long data stays that no durable cursor needs; without it, such data is
                 trimmed at once.
             found: the topic's record and its version, read or created since this broker owns the
@@ -133,6 +140,7 @@ class ManagedLedger(ReadableLog):
             listener,
             cache,
             retention or Retention(),
+            blocks,
         )
         if created is None:
             log._core.phase = Phase.SEALED
@@ -158,6 +166,7 @@ class ManagedLedger(ReadableLog):
         listener: LogListener,
         *,
         cache: TailCache,
+        blocks: BlockCounts | None = None,
         retention: Retention | None = None,
         lease: Sequence[Op] = (),
     ) -> ManagedLedger:
@@ -181,6 +190,7 @@ class ManagedLedger(ReadableLog):
             listener,
             cache,
             retention or Retention(),
+            blocks,
         )
         log._appender.use(*created)
         return log

@@ -116,7 +116,12 @@ def chain_closed(
         links = links[:-1]
         if last.entries:
             closed = TopicLedger(
-                last.ledger_id, last.entries, last.size_bytes, closed_ms, last.own_times_ms
+                last.ledger_id,
+                last.entries,
+                last.size_bytes,
+                closed_ms,
+                last.own_times_ms,
+                last.messages_total,
             )
             links = (*links, closed)
         else:

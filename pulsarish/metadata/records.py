@@ -185,6 +185,7 @@ class TopicLedger(msgspec.Struct, frozen=True):
     ``entries`` and ``size_bytes`` are 0 until it is closed; ``closed_ms`` is 0 while it is open.
     ``own_times_ms`` is the latest time at which an entry of it says that it is to be delivered, or
     that it expires (wall clock); 0: none says so; -1: not known.
+    ``messages``: in all its entries, each message of a batch counted; -1: not known.
     """
 
     ledger_id: int
@@ -192,6 +193,7 @@ class TopicLedger(msgspec.Struct, frozen=True):
     size_bytes: int = 0
     closed_ms: int = 0
     own_times_ms: int = -1
+    messages: int = -1
 
 
 class LostRange(msgspec.Struct, frozen=True):

@@ -161,7 +161,14 @@ class BacklogQuota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     policy: QuotaPolicy
     limit_size_bytes: (
-        Annotated[int, Meta(ge=-1, le=_LONG_MAX, description="Bytes of backlog; -1: no limit.")]
+        Annotated[
+            int,
+            Meta(
+                ge=-1,
+                le=_LONG_MAX,
+                description="Bytes above the slowest mark-delete position; -1: no limit.",
+            ),
+        ]
         | None
     ) = msgspec.field(name="limitSize", default=None)
     limit_time_seconds: Annotated[

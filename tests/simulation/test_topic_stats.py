@@ -40,28 +40,31 @@ def run(scenario: Scenario, **settings: object) -> None:
     sim.run(main, 600.0)
 
 
-async def ask(cluster: BrokerCluster, method: str, what: str, topic: str = TOPIC) -> bytes:
+async def ask(
+    cluster: BrokerCluster, method: str, what: str, topic: str = TOPIC, **query: str
+) -> bytes:
     """An answer of the administration for the topic."""
-    answer = await answered(cluster, method, what, topic)
+    answer = await answered(cluster, method, what, topic, **query)
     assert answer.status in (200, 204), answer.body
     return answer.body
 
 
 async def answered(
-    cluster: BrokerCluster, method: str, what: str, topic: str = TOPIC
+    cluster: BrokerCluster, method: str, what: str, topic: str = TOPIC, **query: str
 ) -> HttpResponse:
     path = ("admin", "v2", *topic.replace("://", "/").split("/"), *what.split("/"))
 
     async def work(_world: World) -> HttpResponse:
         return await cluster.brokers["broker0"].http.handle(
-            HttpRequest(method, "/" + "/".join(path), {}, {}, b"", path)
+            HttpRequest(method, "/" + "/".join(path), query, {}, b"", path)
         )
 
     return await cluster.nodes["broker0"].run(work)
 
 
-async def stats(cluster: BrokerCluster, topic: str = TOPIC) -> Stats:
-    return json.loads(await ask(cluster, "GET", "stats", topic))  # type: ignore[no-any-return]
+async def stats(cluster: BrokerCluster, topic: str = TOPIC, **query: str) -> Stats:
+    found: Stats = json.loads(await ask(cluster, "GET", "stats", topic, **query))
+    return found
 
 
 def loaded_topics(cluster: BrokerCluster) -> list[str]:
@@ -108,7 +111,7 @@ def test_nobody_connected_then_no_permits_then_unacknowledged_then_idle() -> Non
         left_ms = now_ms(cluster)
         await filled(cluster, world, address)
         await world.clock.sleep(70)
-        found = await stats(cluster)
+        found = await stats(cluster, getEarliestTimeInBacklog="true")
         subscription = found["subscriptions"]["s"]
         assert (reason(found), subscription["waiting"]["state"]) == ("no_consumers", "waiting")
         assert abs(subscription["waiting"]["sinceMs"] - left_ms) < 1_000

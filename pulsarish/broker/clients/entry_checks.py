@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
-__all__ = ["check_metadata", "publish_time", "read_entry"]
+__all__ = ["check_metadata", "message_count", "publish_time", "read_entry"]
 
 
 def read_entry(view: memoryview, topic_limits: TopicLimits) -> tuple[bytes, MessageMetadata]:
@@ -69,6 +69,11 @@ def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
             )
         own_time_ms = max(own_time_ms, expires_ms)
     return int(own_time_ms)
+
+
+def message_count(entry: LogEntry) -> int:
+    """Return how many messages an entry holds. Each chunk of a message counts."""
+    return int(parse_metadata(entry.payload).num_messages_in_batch)
 
 
 def publish_time(entry: LogEntry) -> int:

@@ -112,7 +112,7 @@ def _number(name: str, left: Any, right: Any) -> Any:
         return min((each for each in (left, right) if each > 0), default=left)
     if name.endswith(_GREATEST):
         return max(left, right)
-    if name in _LEAST:
+    if name in _LEAST or (name == "backlogSize" and right < 0):
         return min(left, right)
     return round(left + right, 3) if isinstance(left + right, float) else left + right
 

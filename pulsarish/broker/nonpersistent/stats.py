@@ -100,6 +100,8 @@ def _subscription(
     return {
         "type": subscription.type.title,
         "msgBacklog": 0,
+        "backlogMessages": 0,
+        "backlogMessagesEstimated": False,
         "unackedMessages": 0,
         "msgRateOut": round(message_rate, 3),
         "msgThroughputOut": round(byte_rate, 3),

@@ -358,6 +358,7 @@ class TopicPublishing:
         producer one row of receipts per run.
         """
         run = cast("Sequence[PendingEntry]", contexts)
+        self._topic.log.messages.add(first_entry, [pending.messages for pending in run])
         dedup = self._dedup
         if dedup is not None:
             persisted = dedup.marks.persisted

@@ -15,6 +15,8 @@ from pulsarish.broker.clients.interfaces import ServedTopic
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.topic import Topic
+from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+from pulsarish.managed_ledger.message_counter import HOLES_MAX
 
 __all__ = [
     "COMPACTION",
@@ -108,10 +110,11 @@ def _is_stuck(subscription: Subscription) -> bool:
 class SubscriptionReading:
     """A subscription at a moment."""
 
-    __slots__ = ("now", "rate_out", "subscription", "throughput_out")
+    __slots__ = ("messages", "now", "rate_out", "subscription", "throughput_out")
 
-    def __init__(self, subscription: Subscription, now: float) -> None:
+    def __init__(self, subscription: Subscription, log: ManagedLedger, now: float) -> None:
         self.subscription = subscription
+        self.messages = log.messages.backlog(subscription.cursor, holes_max=HOLES_MAX)
         self.now = now
         self.rate_out, self.throughput_out = subscription.out.rates(now)
 
@@ -287,6 +290,24 @@ SUBSCRIPTION: Final[Sequence[Row[SubscriptionReading]]] = (
         "gauge",
         "Entries not acknowledged.",
         lambda each: each.subscription.cursor.backlog(),
+    ),
+    Row(
+        "pulsarish_subscription_backlog_messages",
+        "gauge",
+        "Messages not acknowledged, each message of a batch counted.",
+        lambda each: each.messages.messages,
+    ),
+    Row(
+        "pulsarish_subscription_backlog_messages_estimated",
+        "gauge",
+        "1 while the number of messages is an estimate.",
+        lambda each: int(each.messages.is_estimate),
+    ),
+    Row(
+        "pulsarish_subscription_backlog_bytes",
+        "gauge",
+        "Bytes of entries above the mark-delete position, about.",
+        lambda each: each.subscription.log.bytes_above(each.subscription.mark_delete),
     ),
     Row(
         "pulsar_subscription_unacked_messages",

@@ -239,8 +239,9 @@ class TopicMetrics:
                     "subscription": name,
                 }
                 braces = page.labels(labels)
-                if isinstance(subscription, Subscription):
-                    _put(page, braces, SUBSCRIPTION, SubscriptionReading(subscription, now))
+                if isinstance(topic, Topic) and isinstance(subscription, Subscription):
+                    reading = SubscriptionReading(subscription, topic.log, now)
+                    _put(page, braces, SUBSCRIPTION, reading)
                 elif isinstance(subscription, NonPersistentSubscription):
                     _put(page, braces, NOT_KEPT, NotKeptReading(subscription, now))
                 if consumers_max:

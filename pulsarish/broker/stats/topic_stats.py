@@ -3,9 +3,9 @@
 The details say what each part waits for and since when (``waiting``), describe the ledger and its
 bookies, and sum it all up in a few lines (``diagnosis``).
 
-Everything is in memory except two things: the age of the oldest unacknowledged messages, and the
-records of under-replicated ledgers. The request waits a short time for these, and answers without
-what is still missing then.
+Everything is in memory except the age of the oldest unacknowledged messages, the records of
+under-replicated ledgers and, if the request wants it, what is missing for exact counts of messages.
+The request waits a short time for these, and answers without what is still missing then.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from pulsarish.broker.clients.client_stats import consumer_stats, iso_time, producer_stats
 from pulsarish.broker.clients.commands import NO_EPOCH
+from pulsarish.broker.clients.entry_checks import message_count
 from pulsarish.broker.clients.producer import PendingEntry
 from pulsarish.broker.clients.wait_reasons import IDLE, waiting_row
 from pulsarish.broker.compaction.compaction import compaction_stats
@@ -43,17 +44,22 @@ from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.chain_core import Phase
+from pulsarish.managed_ledger.message_counter import HOLES_MAX
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.policies import DEDUPLICATION
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import SessionState, World
 
 __all__ = ["Statistics"]
 
+_log = get_logger("broker.statistics")
+
 _LEDGERS_ASKED_MAX: Final = 500  # newest ledgers of a topic that are checked for missing replicas
+_PRECISE_WAIT_SECONDS: Final = 5.0  # how long an answer waits for exact counts of messages
 _PHASES: Final = {
     Phase.WRITING: "open",
     Phase.DRAINING: "closing",
@@ -82,8 +88,12 @@ class Statistics:
         self._ledgers = ledgers
         self._session = session
 
-    async def topic(self, topic: Topic) -> dict[str, Any]:
-        """Return the statistics of a loaded topic."""
+    async def topic(self, topic: Topic, *, precise: bool = False) -> dict[str, Any]:
+        """Return the statistics of a loaded topic.
+
+        ``precise``: read what is missing for exact numbers of unacknowledged messages. What takes
+        too long is still estimated in the answer, and read for the next one.
+        """
         stale = [
             each
             for each in topic.subscriptions.values()
@@ -96,8 +106,15 @@ class Statistics:
             if (ledger := next_ledger(each)) is not None
         }
         asked = [self._read_bookies(ledger, bookies) for ledger in sorted(read_of)]
+        if precise:
+            asked.append(self._read_messages(topic))
         missing = await self._read_what_is_not_known(
-            [ledger.ledger_id for ledger in topic.log.ledgers], stale, asked
+            [ledger.ledger_id for ledger in topic.log.ledgers],
+            stale,
+            asked,
+            wait_seconds=_PRECISE_WAIT_SECONDS
+            if precise
+            else self._config.stats_read_wait_ms / 1000,
         )
         clock, full = self._world.clock, topic.name.full
         now, now_ms = clock.monotonic(), clock.wall_ms()
@@ -112,7 +129,7 @@ class Statistics:
             log = terminated(topic.log.last_confirmed)
         queue = [*topic.producers, *topic.publishing.waiting_producers]
         subscriptions = {
-            name: self._subscription(topic, subscription, now, now_ms, bookies)
+            name: self._subscription(topic, subscription, now, now_ms, bookies, precise=precise)
             for name, subscription in sorted(topic.subscriptions.items())
         }
         traffic = topic.traffic
@@ -211,7 +228,9 @@ class Statistics:
         )
         if topic is None:
             return None
-        missing = await self._read_what_is_not_known(topic.ledger_ids, ())
+        missing = await self._read_what_is_not_known(
+            topic.ledger_ids, (), wait_seconds=self._config.stats_read_wait_ms / 1000
+        )
         found = topic.stats(deduplication=policies[DEDUPLICATION])
         stats = {
             **found,
@@ -306,6 +325,8 @@ class Statistics:
         now: float,
         now_ms: int,
         bookies: Mapping[int, Sequence[BookieState]],
+        *,
+        precise: bool,
     ) -> dict[str, Any]:
         dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
         message_rate, byte_rate = subscription.out.rates(now)
@@ -315,10 +336,13 @@ class Statistics:
             snapshot_of(subscription, now_ms, bookies.get(dispatcher.reads.position.ledger_id, ()))
         )
         by_consumer = dispatcher.consumer_stats()
+        messages = topic.log.messages.backlog(cursor, holes_max=None if precise else HOLES_MAX)
         return {
             "type": subscription.type.title,
             "msgBacklog": cursor.backlog(),
             "msgBacklogNoDelayed": max(0, cursor.backlog() - len(dispatcher.reads.delayed)),
+            "backlogMessages": messages.messages,
+            "backlogMessagesEstimated": messages.is_estimate,
             "backlogSize": topic.log.bytes_above(cursor.mark_delete),
             "earliestMsgPublishTimeInBacklog": 0 if oldest is None else oldest[1],
             "unackedMessages": dispatcher.unacked(),
@@ -368,6 +392,8 @@ class Statistics:
         ledger_ids: Sequence[int],
         stale: Sequence[Subscription],
         more: Sequence[Coroutine[Any, Any, None]] = (),
+        *,
+        wait_seconds: float,
     ) -> list[UnderReplicated] | None:
         """Return the under-replicated ledgers of a topic; ``None`` when they are not known now.
 
@@ -381,7 +407,7 @@ class Statistics:
         works.extend(more)
         if self._session.state is SessionState.CONNECTED and ledger_ids:
             works.append(self._read_lacking(ledger_ids[-_LEDGERS_ASKED_MAX:], missing))
-        await self._together(works)
+        await self._together(works, wait_seconds)
         return missing[0] if missing else None
 
     async def _read_lacking(
@@ -391,6 +417,17 @@ class Statistics:
             found.append(await self._ledgers.under_replicated(ledger_ids))
         except PulsarishError:
             return  # shown as "not known", next to the state of the metadata session
+
+    async def _read_messages(self, topic: Topic) -> None:
+        """Read what is missing to count the unacknowledged messages, up to a limit."""
+        try:
+            await topic.log.messages.complete(
+                [each.cursor for each in topic.subscriptions.values()],
+                message_count,
+                entries_max=self._config.subscription_backlog_scan_max_entries,
+            )
+        except PulsarishError as error:
+            _log.warning("messages are not counted", topic=topic.name, reason=error)
 
     async def _read_bookies(self, ledger_id: int, found: dict[int, Sequence[BookieState]]) -> None:
         """Read the bookies of a ledger that is being read, for the explanation."""
@@ -408,8 +445,10 @@ class Statistics:
                 for member in members
             ]
 
-    async def _together(self, works: Sequence[Coroutine[Any, Any, None]]) -> None:
-        """Run all of it for a short time. What takes longer continues, for the next request."""
+    async def _together(
+        self, works: Sequence[Coroutine[Any, Any, None]], wait_seconds: float
+    ) -> None:
+        """Run all of it and wait for it. What takes longer continues, for the next request."""
         left = len(works)
         if not left:
             return
@@ -427,7 +466,7 @@ class Statistics:
         for work in works:
             _ = self._world.tasks.spawn(run(work), name="statistics")
         try:
-            async with self._world.clock.timeout(self._config.stats_read_wait_ms / 1000):
+            async with self._world.clock.timeout(wait_seconds):
                 await done.wait()
         except TimeoutError:
             return  # answer without it

@@ -93,6 +93,8 @@ class UnloadedTopic:
             "type": SubscriptionType.EXCLUSIVE.title,
             "msgBacklog": 0,
             "msgBacklogNoDelayed": 0,
+            "backlogMessages": 0,
+            "backlogMessagesEstimated": False,
             "backlogSize": 0,
             "earliestMsgPublishTimeInBacklog": 0,
             "unackedMessages": 0,

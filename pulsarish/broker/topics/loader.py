@@ -23,6 +23,7 @@ from pulsarish.broker.topics.served_bundles import ServedBundles
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+from pulsarish.managed_ledger.message_counts import BlockCounts
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import delete_topic
 from pulsarish.metadata import paths
@@ -104,6 +105,7 @@ class TopicLoader:
         self._bundles = bundles
         self._policies = policies
         self._cache = cache
+        self._blocks = BlockCounts()
         self._compactions = CompactionGate(world, config)
         self._loaded = loaded
         self._closing = closing
@@ -316,8 +318,17 @@ class TopicLoader:
         )
         if found is None:
             return await ManagedLedger.create(
-                *parts, cache=self._cache, retention=topic_limits.retention(), lease=lease
+                *parts,
+                cache=self._cache,
+                blocks=self._blocks,
+                retention=topic_limits.retention(),
+                lease=lease,
             )
         return await ManagedLedger.open(
-            *parts, cache=self._cache, retention=topic_limits.retention(), found=found, lease=lease
+            *parts,
+            cache=self._cache,
+            blocks=self._blocks,
+            retention=topic_limits.retention(),
+            found=found,
+            lease=lease,
         )

@@ -29,6 +29,7 @@ __all__ = [
     "namespace_argument",
     "namespace_default",
     "page_options",
+    "precise_option",
     "print_names",
     "property_option",
     "subscription_argument",
@@ -91,6 +92,12 @@ namespace_default: Final = click.argument(
 )
 topic_argument: Final = click.argument("topic", shell_complete=complete.topics)
 subscription_argument: Final = click.argument("subscription", shell_complete=complete.subscriptions)
+precise_option: Final = click.option(
+    "--get-precise-backlog",
+    "precise",
+    is_flag=True,
+    help="Have the broker read what it lacks to know the number of messages exactly.",
+)
 
 
 def page_options(command: F) -> F:

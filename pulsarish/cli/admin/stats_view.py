@@ -21,7 +21,9 @@ _PRODUCERS: Final = ["producer", "msg/s", "bytes/s", "msgs", "address", "since",
 _SUBSCRIPTIONS: Final = [
     "subscription",
     "type",
-    "backlog",
+    "entries",
+    "messages",
+    "bytes",
     "unacked",
     "msg/s",
     "redelivered/s",
@@ -123,11 +125,18 @@ def _producer(producer: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
+def _messages(subscription: Mapping[str, Any]) -> str:
+    about = "~" if subscription.get("backlogMessagesEstimated") else ""
+    return f"{about}{subscription.get('backlogMessages', 0)}"
+
+
 def _subscription(name: str, subscription: Mapping[str, Any]) -> dict[str, object]:
     return {
         "subscription": name,
         "type": subscription.get("type"),
-        "backlog": subscription.get("msgBacklog"),
+        "entries": subscription.get("msgBacklog"),
+        "messages": _messages(subscription),
+        "bytes": human_bytes(subscription.get("backlogSize", 0)),
         "unacked": subscription.get("unackedMessages"),
         "msg/s": subscription.get("msgRateOut"),
         "redelivered/s": subscription.get("msgRateRedeliver"),

@@ -16,6 +16,7 @@ from pulsarish.cli.admin.common import (
     admin_option,
     confirm,
     page_options,
+    precise_option,
     print_names,
     property_option,
     subscription_argument,
@@ -73,9 +74,10 @@ def list_subscriptions(
 @subscriptions.command()
 @topic_argument
 @subscription_argument
+@precise_option
 @admin_option
 @output_option
-def get(topic: str, subscription: str, admin: Admin, output: str) -> None:
+def get(topic: str, subscription: str, precise: bool, admin: Admin, output: str) -> None:
     """Show a subscription: its type, backlog, consumers, and what blocks it.
 
     \b
@@ -83,9 +85,9 @@ def get(topic: str, subscription: str, admin: Admin, output: str) -> None:
       pulsarish subscriptions get greetings me
     """
     stats = (
-        admin.topics.partitioned_stats(topic)
+        admin.topics.partitioned_stats(topic, precise_backlog=precise)
         if admin.topics.partitions(topic)
-        else admin.topics.stats(topic)
+        else admin.topics.stats(topic, precise_backlog=precise)
     )
     found: dict[str, Any] = stats.get("subscriptions", {})
     if subscription not in found:
@@ -385,8 +387,8 @@ def _peeked(admin: Admin, topic: str, subscription: str, count: int) -> Iterator
 @admin_option
 @output_option
 def analyze_backlog(topic: str, subscription: str, admin: Admin, output: str) -> None:
-    """Count the messages of a backlog by reading it. Statistics count entries, and a batch of
-    messages is one entry.
+    """Count the entries and messages of a backlog by reading all of it. For the numbers alone use
+    get --get-precise-backlog, which reads less.
 
     \b
     Example:

@@ -15,6 +15,7 @@ from pulsarish.cli.admin.common import (
     finish,
     namespace_default,
     page_options,
+    precise_option,
     print_names,
     property_option,
     topic_argument,
@@ -240,20 +241,27 @@ def delete(topic: str, force: bool, yes: bool, admin: Admin) -> None:
 @click.option(
     "--per-partition", is_flag=True, help="Show each partition of a partitioned topic, too."
 )
+@precise_option
 @admin_option
 @output_option
-def stats(topic: str, per_partition: bool, admin: Admin, output: str) -> None:
+def stats(topic: str, per_partition: bool, precise: bool, admin: Admin, output: str) -> None:
     """Show rates, producers, subscriptions, backlogs, and what is blocked since when. JSON has more
     fields than the table.
 
+    A backlog has entries (a batch is one), messages, bytes above the mark-delete position, and
+    unacked: messages that were delivered and not acknowledged. About (~) means an estimate.
+
     \b
-    Example:
+    Examples:
       pulsarish topics stats greetings -o json
+      pulsarish topics stats greetings --get-precise-backlog
     """
     if admin.topics.partitions(topic):
-        found = admin.topics.partitioned_stats(topic, per_partition=per_partition)
+        found = admin.topics.partitioned_stats(
+            topic, per_partition=per_partition, precise_backlog=precise
+        )
     else:
-        found = admin.topics.stats(topic)
+        found = admin.topics.stats(topic, precise_backlog=precise)
     if output == "json":
         print_json(found)
     else:

@@ -144,6 +144,12 @@ class Cursor:
         """
         return list(islice(self._core.acks.ranges(), count))
 
+    def partly_acknowledged(self) -> Iterable[tuple[Position, int]]:
+        """Iterate over the batches of which some messages are acknowledged, with the indexes that
+        remain, as bits from the lowest.
+        """
+        return self._core.acks.batches()
+
     def backlog(self) -> int:
         """The number of entries of the log that are not acknowledged."""
         between = self._chain.entries_between(self._core.acks.mark, self._chain.last_position())

@@ -24,6 +24,7 @@ from pulsarish.broker.http.routes.topic_routes import TOPIC
 from pulsarish.broker.http.stats_sum import summed
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.report import subscription_report, topic_report
+from pulsarish.broker.stats.backlog_stats import show_earliest
 from pulsarish.broker.stats.internal_stats import topic_internal_stats
 from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
@@ -42,19 +43,19 @@ __all__ = ["StatsRoutes"]
 _OPTIONS = (
     Parameter(
         "getPreciseBacklog",
-        "Backlogs are always counted exactly: it makes no difference.",
+        "Read what is missing to know backlogMessages exactly; entries and bytes need no reading.",
         bool,
         default=False,
     ),
     Parameter(
         "subscriptionBacklogSize",
-        "Sizes of backlogs are always shown: it makes no difference.",
+        "With the bytes of each subscription's backlog; without it they are -1.",
         bool,
         default=True,
     ),
     Parameter(
         "getEarliestTimeInBacklog",
-        "The time is always shown: it makes no difference.",
+        "With when the oldest unacknowledged message was published; -1: there is none.",
         bool,
         default=False,
     ),
@@ -164,7 +165,11 @@ class StatsRoutes:
         ]
 
     async def _stats(self, call: Call) -> HttpResponse:
-        found = await self._found(call)
+        found = await self._found(call, precise=call.flag("getPreciseBacklog"))
+        if not call.flag("subscriptionBacklogSize"):
+            for subscription in found["subscriptions"].values():
+                subscription["backlogSize"] = -1
+        show_earliest(found, is_wanted=call.flag("getEarliestTimeInBacklog"))
         if call.flag("excludePublishers"):
             found["publishers"] = []
         if call.flag("excludeConsumers"):
@@ -172,13 +177,13 @@ class StatsRoutes:
                 subscription["consumers"] = []
         return answer(found)
 
-    async def _found(self, call: Call) -> dict[str, Any]:
+    async def _found(self, call: Call, *, precise: bool = False) -> dict[str, Any]:
         """Return the statistics of a topic that is not partitioned."""
         name = call.topic()
         here = self._topics.loaded.get(name.full)
         if here is not None and here.closed is None:
             # Answer without metadata, which may be what everything waits for.
-            return await self._statistics.topic(here)
+            return await self._statistics.topic(here, precise=precise)
         await self._owners.require(call, name)
         # A request that asks why a topic does not open must not wait until it does.
         found = self._statistics.unloaded(name) if self._topics.loader.since_ms(name) else None
@@ -190,7 +195,7 @@ class StatsRoutes:
             found = await self._statistics.resting(name, self._records)
         if found is None:
             try:
-                found = await self._statistics.topic(await self._topic(call))
+                found = await self._statistics.topic(await self._topic(call), precise=precise)
             except PulsarishError:
                 found = self._statistics.unloaded(name)
                 if found is None:

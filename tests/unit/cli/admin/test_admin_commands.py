@@ -811,6 +811,9 @@ STATS: dict[str, Any] = {
         "s": {
             "type": "Shared",
             "msgBacklog": 7,
+            "backlogMessages": 20,
+            "backlogMessagesEstimated": True,
+            "backlogSize": 12 << 10,
             "unackedMessages": 2,
             "consumers": [{}],
             "waiting": {"state": "waiting", "explanation": "7 entries wait for permits"},
@@ -870,14 +873,32 @@ def test_statistics_for_a_person_begin_with_what_stands_still(server: AdminServe
         [
             "SUBSCRIPTION",
             "TYPE",
-            "BACKLOG",
+            "ENTRIES",
+            "MESSAGES",
+            "BYTES",
             "UNACKED",
             "MSG/S",
             "REDELIVERED/S",
             "CONSUMERS",
             "STATE",
         ],
-        ["s", "Shared", "7", "2", "-", "-", "1", "7", "entries", "wait", "for", "permits"],
+        [
+            "s",
+            "Shared",
+            "7",
+            "~20",
+            "12.0",
+            "KiB",
+            "2",
+            "-",
+            "-",
+            "1",
+            "7",
+            "entries",
+            "wait",
+            "for",
+            "permits",
+        ],
     ]
     assert (
         json.loads(run(server, "topics", "stats", "acme/orders/new", "-o", "json").stdout) == STATS
@@ -962,6 +983,9 @@ def test_statistics_of_partitions_say_each_thing_once(server: AdminServer) -> No
     server.answer(f"GET {NEW}/partitioned-stats", 200, answer)
     shown = run(server, "topics", "stats", "acme/orders/new", "--per-partition").stdout
     assert server.requests[-1][1] == f"{NEW}/partitioned-stats?perPartition=true"
+    run(server, "topics", "stats", "acme/orders/new", "--get-precise-backlog")
+    asked = f"{NEW}/partitioned-stats?perPartition=false&getPreciseBacklog=true"
+    assert server.requests[-1][1] == asked
     assert shown.count("s3: waits") == 1
     assert "and 10 more" in shown
     assert "nothing stands still" not in shown
