@@ -16,6 +16,7 @@ from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore
 from pulsarish.managed_ledger.cursors.cursor_state import CursorImage
 from pulsarish.managed_ledger.cursors.cursor_store import CursorStore
+from pulsarish.managed_ledger.ledger_counts import UNKNOWN
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.managed_ledger.owned_record import OwnedRecord
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
@@ -155,6 +156,17 @@ def _trim_without_cursors(was: Any) -> object:
     return trimmable
 
 
+def _single_messages(was: Any) -> object:
+    async def recovered_chain(topic: OwnedTopicRecord, ledgers: LedgerClient, now_ms: int) -> Chain:
+        chain: Chain = await was(topic, ledgers, now_ms)
+        for link in chain.links:
+            if link.messages_total == UNKNOWN:
+                link._messages = link.entries
+        return chain
+
+    return recovered_chain
+
+
 def _check_retention(seed: int) -> None:
     run_hours(seed, RETENTION)
 
@@ -230,6 +242,14 @@ LOG_MUTANTS: Final = (
         "trimming stays below every cursor's durable mark",
         (17,),
         replacing(trimmer, "trimmable", _trim_without_cursors),
+        "cursors",
+    ),
+    _mutant(
+        "unknown_messages_guessed",
+        "the messages in a ledger that its owner did not close count as unknown until its entries "
+        "are read",
+        (),
+        replacing(takeover, "_recovered_chain", _single_messages),
         "cursors",
     ),
     Mutant(

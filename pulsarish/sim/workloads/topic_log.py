@@ -8,6 +8,7 @@ What must hold, whatever fails (rules 4, 14, 16, 17):
 * no entry is in the log twice; the entries of one owner are in the order in which it appended them;
 * an acknowledgement that was answered as durable is there for every later owner; no entry counts as
   acknowledged without a client's acknowledgement;
+* an exact count of unacknowledged messages is right, whichever owner appended them;
 * an owner that was replaced makes no acknowledgement durable that its successor does not know;
 * after everything has healed, the topic can be opened, read to its end and appended to (liveness).
 """
@@ -115,6 +116,8 @@ class LogCounts:
     acknowledged: int = 0
     ledgers: int = 0
     trimmed: int = 0
+    messages_read: int = 0
+    """Runs in which entries had to be read to count messages."""
 
     def add(self, other: LogCounts) -> None:
         for name in self.__slots__:
@@ -130,6 +133,7 @@ class _Session:
     appended_count: int = 0
     next_confirmed: int = 0
     over: PulsarishError | None = None
+    log: ManagedLedger | None = None
 
     def payload(self) -> bytes:
         payload = b"%d:%d" % (self.number, self.appended_count)
@@ -138,6 +142,9 @@ class _Session:
 
     def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
         assert self.over is None, "confirmed after the fence"
+        assert self.log is not None, "confirmed before it was open"
+        payloads = [context for context in contexts if isinstance(context, bytes)]
+        self.log.messages.add(first_entry, [_messages(payload) for payload in payloads])
         for offset, context in enumerate(contexts):
             assert isinstance(context, bytes)
             number = int(context.split(b":")[1])
@@ -152,6 +159,11 @@ class _Session:
     def fenced(self, error: PulsarishError) -> None:
         assert self.over is None, "fenced twice"
         self.over = error
+
+
+def _messages(payload: bytes | memoryview) -> int:
+    """Return how many messages an entry stands for."""
+    return 1 + int(bytes(payload).split(b":")[1]) % 3
 
 
 @dataclass(slots=True)
@@ -368,6 +380,7 @@ class _Workload:
             cache=cache,
             retention=Retention(),
         )
+        session.log = log
         cursor = await log.open_cursor(_SUBSCRIPTION, initial=EARLIEST)
         self.oracle.owners.append((session, log, cursor))
         return log, cursor
@@ -466,6 +479,25 @@ class _Workload:
             position = log.next_position(entries[-1].position)
         self.oracle.counts.ledgers += len(log.ledgers)
         self.oracle.check(found, first, cursor)
+        await self._count_messages(log, cursor, found)
+
+    async def _count_messages(
+        self, log: ManagedLedger, cursor: Cursor, entries: Sequence[tuple[Position, bytes]]
+    ) -> None:
+        left = sum(
+            _messages(payload)
+            for position, payload in entries
+            if not cursor.is_acknowledged(position)
+        )
+        counted = log.messages.backlog(cursor)
+        self.oracle.counts.messages_read += counted.is_estimate
+        if counted.is_estimate:
+            await log.messages.complete(
+                [cursor], lambda entry: _messages(entry.payload), entries_max=1_000_000
+            )
+            counted = log.messages.backlog(cursor)
+        assert not counted.is_estimate, "messages are not counted although all was read"
+        assert counted.messages == left, f"{counted.messages} messages counted, {left} are there"
 
 
 def run_log(seed: int, settings: LogSettings | None = None) -> LogCounts:
