@@ -38,6 +38,7 @@ The longest wait of a client for a connection is 10.
 
 STANDING: Final = (
     "auditor",
+    "backlog quotas",
     "bookie-registrations",
     "bookie-streams",
     "broker pings",
