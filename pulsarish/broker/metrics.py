@@ -137,6 +137,18 @@ class BrokerMetrics:
             "Open ledgers that are written without one of their bookies.",
             ledgers.short_count,
         )
+        read(
+            "pulsarish_speculative_reads_total",
+            "counter",
+            "Reads sent to a second bookie, because the first one was late.",
+            lambda: ledgers.slow_bookies.sent_count,
+        )
+        read(
+            "pulsarish_bookies_slow",
+            "gauge",
+            "Bookies that were late with a read and are asked last.",
+            lambda: len(ledgers.slow_bookies.avoided(clock.monotonic())),
+        )
 
         stalls = (
             "Subscriptions that did not move although nothing held them up: their dispatchers "

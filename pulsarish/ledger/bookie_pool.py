@@ -13,8 +13,9 @@ from pulsarish.ledger.bookie_stream import BookieStream
 from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.read_stream import ReadStream
+from pulsarish.ledger.slow_bookies import SlowBookies
 from pulsarish.runtime.containment import Critical
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.seams import Clock, World
 
 __all__ = ["BookiePool"]
 
@@ -30,6 +31,8 @@ class BookiePool:
     def __init__(self, world: World, options: LedgerOptions, bookies: Bookies) -> None:
         self.bookies = bookies
         self.control = BookieControl(world, options, bookies.book)
+        self.clock: Clock = world.clock
+        self.slow = SlowBookies(options)
         self._world = world
         self._options = options
         self._adds: dict[str, AddStream] = {}
@@ -70,7 +73,7 @@ class BookiePool:
         stream = self._reads.get(member)
         if stream is None:
             stream = self._reads[member] = ReadStream(
-                self._world, self._options, self.bookies.book, member
+                self._world, self._options, self.bookies.book, member, self.slow
             )
             self.wake()
         return stream
@@ -142,6 +145,7 @@ class BookiePool:
                 member for member, stream in streams.items() if self._forgettable(stream)
             ]:
                 streams.pop(member).close()
+                self.slow.forget(member)
 
     def _forgettable(self, stream: BookieStream) -> bool:
         if stream.in_use or self.bookies.registered(stream.member):

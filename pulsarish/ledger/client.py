@@ -25,6 +25,7 @@ from pulsarish.ledger.repair.copy_probe import MissingCopies, find_missing_copie
 from pulsarish.ledger.repair.loss_proof import check_lost
 from pulsarish.ledger.repair.repair import LedgerRepair
 from pulsarish.ledger.repair.repair_core import MemberState
+from pulsarish.ledger.slow_bookies import SlowBookies
 from pulsarish.ledger.writer import LedgerWriter, WriterListener
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import UnderReplicated
@@ -207,6 +208,11 @@ class LedgerClient:
     def control(self) -> BookieControl:
         """The calls to bookies that do not queue behind adds."""
         return self._pool.control
+
+    @property
+    def slow_bookies(self) -> SlowBookies:
+        """Which bookies answer reads slowly, and how many reads were sent twice for that."""
+        return self._pool.slow
 
     def reader_of(self, writer: LedgerWriter) -> LedgerReader:
         """Return a reader of a ledger that this process writes.

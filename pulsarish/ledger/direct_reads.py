@@ -16,6 +16,7 @@ from pulsarish.ledger.bookie_stream import StreamWorld
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.read_stream import ReadStream
 from pulsarish.ledger.reading import read_records
+from pulsarish.ledger.slow_bookies import SlowBookies
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.containment import run_in_background
@@ -42,6 +43,8 @@ class DirectReads:
         self._world = world
         self._options = options
         self._book = AddressBook()
+        self.clock = world.clock
+        self.slow = SlowBookies(options)
         self._streams: dict[str, ReadStream] = {}
         self._closed = False
 
@@ -57,7 +60,7 @@ class DirectReads:
         stream = self._streams.get(member)
         if stream is None:
             stream = self._streams[member] = ReadStream(
-                self._world, self._options, self._book, member
+                self._world, self._options, self._book, member, self.slow
             )
         return stream
 

@@ -84,8 +84,44 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     read_timeout_ms: Annotated[
-        int, Meta(ge=50, description="After this without an answer the next replica is asked.")
+        int,
+        Meta(ge=50, description="A bookie that leaves a read unanswered this long has failed."),
     ] = 3_000
+    speculative_read_delay_min_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "When a bookie takes longer for a read than it usually does, the next replica is "
+                "asked, too; not before this time."
+            ),
+        ),
+    ] = 100
+    speculative_read_delay_max_ms: Annotated[
+        int,
+        Meta(ge=1, description="The same, however slow the bookie usually is: after this time."),
+    ] = 1_000
+    speculative_reads_share_max: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description=(
+                "The share of reads that may be sent to a second replica, after 20 at once; "
+                "0: none."
+            ),
+        ),
+    ] = 0.1
+    slow_bookie_avoided_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "A bookie that was late with a read is asked last for this long, or until it "
+                "answers a read in time."
+            ),
+        ),
+    ] = 10_000
     read_request_bytes: Annotated[
         int, Meta(ge=1_024, description="The most asked of one bookie in one read.")
     ] = 4 * _MIB
@@ -162,6 +198,11 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 5
 
     def validate(self) -> None:
+        if self.speculative_read_delay_max_ms < self.speculative_read_delay_min_ms:
+            raise ConfigError(
+                f"speculative_read_delay_max_ms = {self.speculative_read_delay_max_ms} is below "
+                f"speculative_read_delay_min_ms = {self.speculative_read_delay_min_ms}"
+            )
         if self.reconnect_backoff_max_ms < self.reconnect_backoff_min_ms:
             raise ConfigError(
                 f"reconnect_backoff_max_ms = {self.reconnect_backoff_max_ms} is below "

@@ -5,6 +5,10 @@ No I/O, no clock, no randomness.
 One read is a few waves. In each wave the next replica is asked for all entries that were not found
 yet, until the first entry is there or no replica is left for it. An error, a timeout or a bad
 checksum is a failed replica, never the end of the ledger.
+
+When the replica of the first entry is late, one more may be asked beside it (speculation), one at a
+time. The first good answer ends the read. The late replica still counts: the entry is missing only
+when it says so, too.
 """
 
 from __future__ import annotations
@@ -76,29 +80,88 @@ class ReadCore:
         # members that are asked last: these, and those that failed in this read
         self._failed = list(avoid)
         self._said: dict[int, dict[str, str]] = {}  # why a member did not give an entry
-        self._negatives = 0  # members that say they do not have the first entry
+        self._negatives: set[str] = set()  # members that say they do not have the first entry
+        self._pending: list[SpanOrder] = []  # orders that are not answered
+        self._late: list[SpanOrder] = []  # those of them that are not waited for
+        self._second: SpanOrder | None = None  # the last order that was made beside late ones
         self._records: dict[int, Record] = {}
         self.served_by: str | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no answer is waited for any more: the first entry is there, or no replica is left
+        for it.
+
+        Call it after ``orders``.
+        """
+        if self.first not in self._records:
+            return not self._pending
+        # Others of a striped ledger may add entries. A late one, and the second one beside it, are
+        # not waited for.
+        return all(order in self._late or order is self._second for order in self._pending)
+
     def orders(self) -> list[SpanOrder]:
-        """Return the next wave; empty when the read is over.
+        """Return the next wave; empty while an order is not answered, and when the read is over.
 
         Every order must be answered or failed before the next wave.
         """
-        if self.first in self._records:
+        if self._pending or self.first in self._records:
             return []
         chosen = self._next_replica(self.first)
         if chosen is None:
             return []
         if self._metadata.write_quorum == self._metadata.ensemble_size:
-            return [SpanOrder(chosen, ((self.first, self.last),), self._max_bytes)]
+            self._pending = [SpanOrder(chosen, ((self.first, self.last),), self._max_bytes)]
+        else:
+            wanted = self._wanted()
+            share = max(1, self._max_bytes // len(wanted))
+            self._pending = [
+                SpanOrder(member, _spans(entry_ids), share) for member, entry_ids in wanted.items()
+            ]
+        return list(self._pending)
+
+    def late(self, order: SpanOrder) -> None:
+        """Note that an order is not answered in time. Its answer or its failure still counts.
+
+        The order beside a late one never counts as late, so that at most one is out.
+        """
+        if order in self._pending and order not in self._late:
+            if order is self._second and self._late:
+                return
+            self._late.append(order)
+
+    @property
+    def has_second(self) -> bool:
+        """Whether ``second_order`` would return an order now."""
+        return (
+            bool(self._late)
+            and self.first not in self._records
+            and len(self._late) == len(self._pending)
+            and self._next_replica(self.first) is not None
+        )
+
+    def second_order(self) -> SpanOrder:
+        """Return an order for the next replica of the first entry, beside the late ones."""
+        assert self.has_second
+        chosen = self._next_replica(self.first)
+        assert chosen is not None
+        spans = (
+            ((self.first, self.last),)
+            if self._metadata.write_quorum == self._metadata.ensemble_size
+            else _spans(self._wanted()[chosen])
+        )
+        self._second = SpanOrder(chosen, spans, self._max_bytes)
+        self._pending.append(self._second)
+        return self._second
+
+    def _wanted(self) -> dict[str, list[int]]:
+        """Return the entries that are not found yet, by the replica to ask next."""
         wanted: dict[str, list[int]] = {}
         for entry_id in range(self.first, self.last + 1):
             member = self._next_replica(entry_id) if entry_id not in self._records else None
             if member is not None:
                 wanted.setdefault(member, []).append(entry_id)
-        share = max(1, self._max_bytes // len(wanted))
-        return [SpanOrder(member, _spans(entry_ids), share) for member, entry_ids in wanted.items()]
+        return wanted
 
     def answered(
         self, order: SpanOrder, records: Sequence[Record], code: int, why: str = ""
@@ -110,6 +173,7 @@ class ReadCore:
             code: why the next record did not come; 0: a limit ended the answer.
             why: replaces ``code`` when the caller found the next record damaged.
         """
+        self._settle(order)
         for record in records:
             self._records[record.entry_id] = record
         if records and self.served_by is None:
@@ -128,10 +192,11 @@ class ReadCore:
             why or (type(error_from_code(code, "")).__name__ if code else "an empty answer"),
         )
         if entry_id == self.first and not why and code in _NEGATIVE:
-            self._negatives += 1
+            self._negatives.add(order.member)
 
     def failed(self, order: SpanOrder, why: str) -> None:
         """Handle an order that brought nothing."""
+        self._settle(order)
         for first, last in order.spans:
             # Of a whole range only the first entry is still asked of others: once it is there the
             # read is over.
@@ -162,9 +227,21 @@ class ReadCore:
         said = self._said.get(self.first, {})
         text = ", ".join(f"{member}: {why}" for member, why in said.items())
         where = f"entry {self.first} of ledger {self._metadata.ledger_id}"
-        if self._negatives == self._metadata.write_quorum:
+        if len(self._negatives) == self._metadata.write_quorum:
             return NoSuchEntry(f"no bookie of its write quorum has {where} ({text})")
         return EntryUnknown(f"{where} cannot be read now ({text}); try again")
+
+    def check(self) -> None:
+        members = [order.member for order in self._pending]
+        assert len(set(members)) == len(members), "a member is asked twice at once"
+        assert all(order in self._pending for order in self._late)
+        assert self._negatives <= self._said.get(self.first, {}).keys()
+        assert not self._negatives.intersection(members), "an answer is still awaited"
+
+    def _settle(self, order: SpanOrder) -> None:
+        self._pending.remove(order)
+        if order in self._late:
+            self._late.remove(order)
 
     def _say(self, entry_id: int, member: str, why: str) -> None:
         self._said.setdefault(entry_id, {})[member] = why
@@ -173,7 +250,12 @@ class ReadCore:
 
     def _next_replica(self, entry_id: int) -> str | None:
         said = self._said.get(entry_id, {})
-        left = [member for member in self._metadata.write_set(entry_id) if member not in said]
+        asked = [order.member for order in self._pending]
+        left = [
+            member
+            for member in self._metadata.write_set(entry_id)
+            if member not in said and member not in asked
+        ]
         if not left:
             return None
         return min(left, key=lambda member: (member in self._failed, member != self._prefer))

@@ -6,6 +6,7 @@ quorums. The same scenarios pass without it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger import recovery, writer, writer_core
 from pulsarish.ledger.coverage import Coverage
+from pulsarish.ledger.reader_core import ReadCore, SpanOrder
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.recovery_core import ReadingCore, ReadOrder, ReadVerdict
 from pulsarish.ledger.replicator import Replicator
@@ -20,9 +22,10 @@ from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.metadata.paths import LEDGERS
 from pulsarish.metadata.record_store import Records
-from pulsarish.model.errors import LedgerFenced, NoSuchEntry, PulsarishError
+from pulsarish.model.errors import LedgerFenced, NoSuchEntry, NoSuchLedger, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.sim.workloads.late_replicas import run_late_replicas
 from pulsarish.sim.workloads.ledgers import LedgerSettings, run_ledgers
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, all_replaced, replacing
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
@@ -319,7 +322,30 @@ def _mutant(
     return Mutant(name, removes, rules, patch, check, seeds)
 
 
+def _second_answer_for_all(was: Any) -> Any:
+    def answered(
+        core: ReadCore, order: SpanOrder, records: Sequence[Record], code: int, why: str = ""
+    ) -> None:
+        was(core, order, records, code, why)
+        if order is core._second and code in (NoSuchEntry.code, NoSuchLedger.code):
+            for late in list(core._late):
+                core._settle(late)
+            for member in core._metadata.write_set(core.first):
+                core._say(core.first, member, "the same")
+                core._negatives.add(member)
+
+    return answered
+
+
 LEDGER_MUTANTS: Final = (
+    Mutant(
+        "late_replica_taken_for_negative",
+        "an entry is missing only when every replica says so, a late one too",
+        (8,),
+        replacing(ReadCore, "answered", _second_answer_for_all),
+        run_late_replicas,
+        seeds=3,
+    ),
     _mutant(
         "no_fence_on_recovery_reads",
         "a recovery read fences before it reads",

@@ -142,3 +142,109 @@ def test_bytes_are_bounded_but_one_entry_always_comes() -> None:
     [order] = core.orders()
     core.answered(order, _records(0, 1), 0)
     assert _ids(core) == [0]
+
+
+def _late_first() -> tuple[ReadCore, SpanOrder, SpanOrder]:
+    """A read whose first replica is late, and its second order."""
+    core = ReadCore(_metadata(), 0, 9, max_bytes=1000, prefer="B")
+    [late] = core.orders()
+    assert not core.has_second
+    core.late(late)
+    assert core.has_second
+    second = core.second_order()
+    core.check()
+    return core, late, second
+
+
+def test_beside_a_late_replica_one_other_is_asked_for_the_same() -> None:
+    core, late, second = _late_first()
+    assert second.member != late.member
+    assert second.spans == late.spans
+    assert core.orders() == []
+    assert not core.is_over
+    core.late(second)
+    assert not core.has_second, "at most one is out beside a late one"
+
+
+@pytest.mark.parametrize("winner", ["late", "second"])
+def test_the_first_good_answer_ends_the_read(winner: str) -> None:
+    core, late, second = _late_first()
+    order = late if winner == "late" else second
+    core.answered(order, _records(0, 1), 0)
+    assert core.is_over
+    assert core.orders() == []
+    assert _ids(core) == [0, 1]
+    assert core.served_by == order.member
+
+
+def test_a_late_replica_is_waited_for_before_an_entry_is_gone() -> None:
+    core, late, second = _late_first()
+    core.answered(second, [], NO_ENTRY)
+    third = core.second_order()
+    assert len({late.member, second.member, third.member}) == 3
+    core.answered(third, [], NO_ENTRY)
+    core.check()
+    assert not core.has_second
+    assert core.orders() == []
+    assert not core.is_over, "the late one has not said it"
+    core.answered(late, [], NO_ENTRY)
+    assert core.is_over
+    assert type(core.error()) is NoSuchEntry
+
+
+def test_a_late_replica_that_never_answers_leaves_it_open_whether_an_entry_is_there() -> None:
+    core, late, second = _late_first()
+    core.answered(second, [], NO_ENTRY)
+    core.answered(core.second_order(), [], NO_ENTRY)
+    core.failed(late, "no answer in time")
+    assert core.orders() == []
+    assert core.is_over
+    assert type(core.error()) is EntryUnknown
+
+
+def test_when_the_late_replica_has_failed_the_second_may_be_late() -> None:
+    core, late, second = _late_first()
+    core.failed(late, "no answer in time")
+    assert not core.is_over
+    assert not core.has_second
+    core.late(second)
+    assert core.second_order().member not in (late.member, second.member)
+
+
+def test_the_last_replica_is_waited_for_though_it_is_late() -> None:
+    core = ReadCore(_metadata((1, 1, 1)), 0, 0, max_bytes=1000)
+    [order] = core.orders()
+    core.late(order)
+    assert not core.has_second
+    assert not core.is_over
+    core.answered(order, _records(0), 0)
+    assert core.is_over
+
+
+def test_a_late_replica_of_a_striped_ledger_holds_up_only_its_entries() -> None:
+    core = ReadCore(_metadata((4, 2, 2)), 0, 7, max_bytes=1000)
+    orders = {order.member: order for order in core.orders()}
+    holder = next(order for order in orders.values() if 0 in order.entry_ids())
+    for order in orders.values():
+        if order is not holder:
+            core.answered(order, _records(*order.entry_ids()), 0)
+    core.late(holder)
+    second = core.second_order()
+    assert 0 in second.entry_ids()
+    assert set(second.entry_ids()) <= set(holder.entry_ids())
+    core.answered(second, _records(*second.entry_ids()), 0)
+    assert core.is_over
+    assert 0 in _ids(core)
+
+
+def test_what_follows_the_first_entry_of_a_striped_ledger_is_not_asked_twice() -> None:
+    core = ReadCore(_metadata((4, 2, 2)), 0, 7, max_bytes=1000)
+    orders = core.orders()
+    holder = next(order for order in orders if 0 in order.entry_ids())
+    core.answered(holder, _records(*holder.entry_ids()), 0)
+    assert not core.is_over, "the others are in time still"
+    for order in orders:
+        core.late(order)
+    assert not core.has_second
+    assert core.is_over
+    assert _ids(core)[0] == 0

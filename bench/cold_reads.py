@@ -1,0 +1,164 @@
+"""Reads of a backlog, from bookies: ``python -m bench.cold_reads [stopped|shared|lone] ...``.
+
+* ``stopped``: the time to the first message of a backlog while one of three bookies is stopped
+  (SIGSTOP), for each of six topics and each of the three bookies.
+* ``shared``: bytes that bookies gave for each byte of the log, for readers that start within a
+  second and read one backlog to its end.
+* ``lone``: the rate of one reader of a backlog.
+
+``--broker NAME=VALUE`` sets an option of the broker. The defaults before are
+``ledger.speculative_reads_share_max=0`` and ``managed_ledger_read_cache_size_bytes=0``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import statistics
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+
+import pulsarish
+import pulsarish.asyncio
+from bench.measure import cpu_seconds, running_cluster
+from pulsarish.local_cluster.processes import Cluster
+
+TOPICS = 6
+STOPPED_MESSAGES = 200
+BACKLOG_BYTES = 48 << 20
+READERS = 20
+SPREAD_SECONDS = 1.0
+ROUNDS = 3
+# Nothing of the backlog is in the cache of the newest entries.
+COLD = ("managed_ledger_cache_size_bytes=0",)
+
+
+def fill(cluster: Cluster, topic: str, count: int, size_bytes: int) -> None:
+    client = pulsarish.Client(cluster.service_urls()["pulsarish"])
+    producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
+    payload = b"x" * size_bytes
+    for _ in range(count):
+        producer.send_async(payload, lambda _result, _message_id: None)
+    producer.flush()
+    client.close()
+
+
+def bytes_read(cluster: Cluster) -> float:
+    """Bytes of entries that all bookies have given so far."""
+    total = 0.0
+    for node in cluster.nodes():
+        if node.role == "bookie":
+            url = f"http://127.0.0.1:{node.http_port}/metrics"
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                for line in answer.read().decode().splitlines():
+                    if line.startswith("bookie_READ_BYTES"):
+                        total += float(line.rpartition(" ")[2])
+    return total
+
+
+def stopped(settings: Sequence[str]) -> None:
+    first: list[float] = []
+    later: list[float] = []
+    for number in (1, 2, 3):
+        with running_cluster(broker=(*COLD, *settings)) as cluster:
+            client = pulsarish.Client(cluster.service_urls()["pulsarish"])
+            topics = [f"persistent://public/default/cold-{each}" for each in range(TOPICS)]
+            for topic in topics:
+                fill(cluster, topic, STOPPED_MESSAGES, 1_024)
+                _ = client.create_reader(topic, pulsarish.MessageId.latest)  # loads it
+            name = f"bookie-{number}"
+            cluster.send_signal(name, signal.SIGSTOP)
+            took = []
+            for topic in topics:
+                began = time.perf_counter()
+                reader = client.create_reader(topic, pulsarish.MessageId.earliest)
+                _ = reader.read_next()
+                took.append(time.perf_counter() - began)
+            cluster.send_signal(name, signal.SIGCONT)
+            client.close()
+            print(f"{name} stopped: {', '.join(f'{each:.2f}' for each in took)} s", flush=True)
+            took.sort(reverse=True)
+            first.append(took[0])
+            later += took[1:]
+    print(
+        f"the slowest read of a cluster {max(first):.2f} s, the others p50 "
+        f"{statistics.median(later):.2f} s, most {max(later):.2f} s",
+        flush=True,
+    )
+
+
+async def _drain(url: str, topic: str, count: int, wait_seconds: float) -> float:
+    await asyncio.sleep(wait_seconds)
+    began = time.perf_counter()
+    client = pulsarish.asyncio.Client(url)
+    try:
+        reader = await client.create_reader(topic, pulsarish.MessageId.earliest)
+        for _ in range(count):
+            _ = await reader.read_next()
+    finally:
+        await client.close()
+    return time.perf_counter() - began
+
+
+async def _drain_all(url: str, topic: str, count: int, readers: int) -> list[float]:
+    return await asyncio.gather(
+        *(
+            _drain(url, topic, count, SPREAD_SECONDS * number / max(1, readers - 1))
+            for number in range(readers)
+        )
+    )
+
+
+def backlog(settings: Sequence[str], readers: int, size_bytes: int) -> None:
+    count = BACKLOG_BYTES // size_bytes
+    with running_cluster(broker=(*COLD, *settings)) as cluster:
+        topic = "persistent://public/default/backlog"
+        fill(cluster, topic, count, size_bytes)
+        broker = [
+            pid
+            for node in cluster.nodes()
+            if node.role == "broker" and (pid := cluster.pid(node.name))
+        ]
+        url = cluster.service_urls()["pulsarish"]
+        for _ in range(ROUNDS):
+            before, cpu = bytes_read(cluster), cpu_seconds(broker)
+            took = asyncio.run(_drain_all(url, topic, count, readers))
+            read = bytes_read(cluster) - before
+            print(
+                f"{readers} readers of {BACKLOG_BYTES >> 20} MiB, messages of {size_bytes} bytes: "
+                f"bookies gave {read / BACKLOG_BYTES:.2f} of the log, slowest reader "
+                f"{max(took):.1f} s ({count / max(took):,.0f} messages/s), CPU of the broker "
+                f"{(cpu_seconds(broker) - cpu) / count / readers * 1e6:.1f} us a message",
+                flush=True,
+            )
+
+
+def shared(settings: Sequence[str]) -> None:
+    backlog(settings, READERS, 10_240)
+
+
+def lone(settings: Sequence[str]) -> None:
+    for size_bytes in (1_024, 10_240):
+        backlog(settings, 1, size_bytes)
+
+
+WORK: dict[str, Callable[[Sequence[str]], None]] = {
+    "stopped": stopped,
+    "shared": shared,
+    "lone": lone,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("work", nargs="*", default=list(WORK), choices=[*WORK, []])
+    parser.add_argument("--broker", action="append", default=[], metavar="NAME=VALUE")
+    chosen = parser.parse_args()
+    for name in chosen.work:
+        WORK[name](chosen.broker)
+
+
+if __name__ == "__main__":
+    main()
