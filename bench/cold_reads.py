@@ -140,7 +140,7 @@ def shared(settings: Sequence[str]) -> None:
 
 
 def lone(settings: Sequence[str]) -> None:
-    for size_bytes in (1_024, 10_240):
+    for size_bytes in (10_240, 1_024):
         backlog(settings, 1, size_bytes)
 
 

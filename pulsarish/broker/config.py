@@ -153,6 +153,16 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         int,
         Meta(ge=0, description="The newest entries of all topics, for the consumers that keep up."),
     ] = 64 * _MIB
+    managed_ledger_read_cache_size_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Entries of backlogs that were read from bookies, for others that read the same "
+                "backlog; 0: none are kept."
+            ),
+        ),
+    ] = 64 * _MIB
     managed_ledger_maintenance_interval_seconds: Annotated[
         float,
         Meta(

@@ -58,6 +58,7 @@ class BrokerMetrics:
         )
         TopicMetrics(metrics, topics, config, clock)
         self._tail_cache(topics, clock)
+        self._read_cache(topics)
         read = metrics.read
         read(
             "pulsar_active_connections",
@@ -204,7 +205,7 @@ class BrokerMetrics:
         ledgers.age.export(metrics)
 
     def _tail_cache(self, topics: LoadedTopics, clock: Clock) -> None:
-        cache = topics.cache
+        cache = topics.caches.tail
         hits, misses = Meter(clock.monotonic()), Meter(clock.monotonic())
 
         def rate(meter: Meter, count: int) -> float:
@@ -254,6 +255,46 @@ class BrokerMetrics:
             "gauge",
             "Limit of the cache of the newest entries, in bytes.",
             lambda: cache.limit_bytes,
+        )
+
+    def _read_cache(self, topics: LoadedTopics) -> None:
+        cache = topics.caches.reads
+        read = self.registry.read
+        read(
+            "pulsarish_ml_read_cache_used_bytes",
+            "gauge",
+            "Bytes in the cache of what was read from bookies.",
+            lambda: cache.size_bytes,
+        )
+        read(
+            "pulsarish_ml_read_cache_limit_bytes",
+            "gauge",
+            "Limit of the cache of what was read from bookies, in bytes.",
+            lambda: cache.limit_bytes,
+        )
+        read(
+            "pulsarish_ml_read_cache_hits_total",
+            "counter",
+            "Entries read from the cache of what was read from bookies.",
+            lambda: cache.hits,
+        )
+        read(
+            "pulsarish_ml_read_cache_hit_bytes_total",
+            "counter",
+            "Bytes read from the cache of what was read from bookies.",
+            lambda: cache.hit_bytes,
+        )
+        read(
+            "pulsarish_ml_read_cache_misses_total",
+            "counter",
+            "Reads of backlogs that went to bookies.",
+            lambda: cache.misses,
+        )
+        read(
+            "pulsarish_ml_read_cache_evicted_entries_total",
+            "counter",
+            "Entries that left the cache of what was read from bookies to make room.",
+            lambda: cache.evicted,
         )
 
     async def scrape(self) -> bytes:

@@ -19,10 +19,10 @@ from pulsarish.ledger.reader import LedgerReader
 from pulsarish.managed_ledger.chain import Chain, Link
 from pulsarish.managed_ledger.cursors.cursor import Cursor, mark_before
 from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.log_reader import LogReader
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.managed_ledger.readable_log import ReadableLog
-from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicRecord
@@ -68,13 +68,13 @@ class FollowedLog(ReadableLog):
         ledgers: LedgerClient,
         records: Records,
         world: World,
-        cache: TailCache,
+        caches: EntryCaches,
         *,
         grew: Callable[[], None],
         trimmed: Callable[[Position], None],
     ) -> None:
         chain = Chain((), record.lost)
-        reader = LogReader(chain, ledgers.open_no_recovery, cache, self._current_reader)
+        reader = LogReader(chain, ledgers.open_no_recovery, caches, self._current_reader)
         super().__init__(chain, ledgers, reader)
         self._name = name
         self._record = record
@@ -95,7 +95,7 @@ class FollowedLog(ReadableLog):
         ledgers: LedgerClient,
         records: Records,
         world: World,
-        cache: TailCache,
+        caches: EntryCaches,
         *,
         grew: Callable[[], None],
         trimmed: Callable[[Position], None],
@@ -105,7 +105,7 @@ class FollowedLog(ReadableLog):
         Raises ``TopicNotFound``, ``MetadataUnavailable``, ``NotEnoughBookies``.
         """
         record = await _read(records, name)
-        log = cls(name, record, ledgers, records, world, cache, grew=grew, trimmed=trimmed)
+        log = cls(name, record, ledgers, records, world, caches, grew=grew, trimmed=trimmed)
         if log._chain.current is not None:
             await log._look(wait_seconds=0.0)
         return log
@@ -176,8 +176,7 @@ class FollowedLog(ReadableLog):
         """Stop following, and forget what was cached."""
         if self.ended is None:
             self.ended = error
-            for link in self._chain.links:
-                self._reader.forget(link.ledger_id)
+            self._reader.close()
             self._grew()
 
     def _current_reader(self) -> LedgerReader:

@@ -1,5 +1,5 @@
 """The reader of a topic's log: entries by position, from the tail cache when it has them, otherwise
-from the ledgers.
+from the ledgers. What was read from a ledger is kept for others that read the same backlog.
 
 No reader gets an entry above the last confirmed one (rule 3). A ledger that the chain names and the
 storage does not know is an error that names the ledger. It is never skipped (rule 20), unless an
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.managed_ledger.chain import Chain, Link
-from pulsarish.managed_ledger.tail_cache import TailCache
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.model.position import Position
 
 __all__ = ["LogEntry", "LogReader"]
@@ -29,10 +29,28 @@ class LogEntry(NamedTuple):
     payload: bytes | memoryview
 
 
+class _Request:
+    """A read of a ledger that is under way. ``done`` has its entries; None: it was cancelled."""
+
+    __slots__ = ("done", "first", "is_kept", "last", "ledger_id")
+
+    def __init__(self, ledger_id: int, first: int, last: int) -> None:
+        self.ledger_id = ledger_id
+        self.first = first
+        self.last = last
+        """The last entry that it will bring, as far as can be known before."""
+        self.is_kept = True
+        """Whether its entries may be kept: the ledger was not forgotten meanwhile."""
+        self.done: asyncio.Future[list[LogEntry] | None] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+
 class LogReader:
     """Reads one topic's chain.
 
-    Several reads may run at once; reads of the same range share one request.
+    Several reads may run at once. An entry that one of them asks a bookie for is not asked for by
+    another one.
 
     ``open_ledger(id)`` opens a closed ledger. ``current()`` gives the reader of the open one.
     """
@@ -41,16 +59,18 @@ class LogReader:
         self,
         chain: Chain,
         open_ledger: Callable[[int], Awaitable[LedgerReader]],
-        cache: TailCache,
+        caches: EntryCaches,
         current: Callable[[], LedgerReader],
     ) -> None:
         self._chain = chain
         self._open_ledger = open_ledger
-        self._cache = cache
+        self._tail = caches.tail
+        self._reads = caches.reads
+        self._caches = caches
         self._current = current
         self._readers: OrderedDict[int, LedgerReader] = OrderedDict()
-        # None: the reading caller was cancelled
-        self._running: dict[tuple[int, int, int], asyncio.Future[list[LogEntry] | None]] = {}
+        self._running: list[_Request] = []
+        self._closed = False
 
     async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
         """Return entries in order from the first one at or above ``start``.
@@ -74,7 +94,7 @@ class LogReader:
             last = chain.readable_until(
                 position, min(link.entries - 1, position.entry_id + max_entries - len(found) - 1)
             )
-            cached = self._cache.read(link.ledger_id, position.entry_id, last, max_bytes - size)
+            cached = self._tail.read(link.ledger_id, position.entry_id, last, max_bytes - size)
             if not cached:
                 if not found:
                     found = await self._read_ledger(link, position.entry_id, last, max_bytes)
@@ -93,33 +113,71 @@ class LogReader:
     ) -> list[LogEntry]:
         """Read a range of one ledger.
 
-        Several cursors that read the same backlog ask for the same range; it is read once.
+        Several cursors that read the same backlog ask for nearly the same ranges. An entry is read
+        once for all of them.
         """
-        key = (link.ledger_id, first, last)
-        while (running := self._running.get(key)) is not None:
-            shared = await asyncio.shield(running)
-            if shared is not None:
+        ledger_id = link.ledger_id
+        while True:
+            kept = self._kept(ledger_id, first, last, max_bytes)
+            if kept:
+                return kept
+            running = self._request_of(ledger_id, first)
+            if running is None:
+                return await self._ask(link, first, last, max_bytes)
+            entries = await asyncio.shield(running.done)
+            shared = self._kept(ledger_id, first, last, max_bytes) or _cut(
+                entries or (), first, last, max_bytes
+            )
+            if shared:
                 return shared
-        answer: asyncio.Future[list[LogEntry] | None] = asyncio.get_running_loop().create_future()
-        self._running[key] = answer
+
+    def _kept(self, ledger_id: int, first: int, last: int, max_bytes: int) -> list[LogEntry]:
+        return [
+            LogEntry(Position(ledger_id, entry_id), payload)
+            for entry_id, payload in enumerate(
+                self._reads.read(ledger_id, first, last, max_bytes), first
+            )
+        ]
+
+    def _request_of(self, ledger_id: int, entry_id: int) -> _Request | None:
+        """Return the read under way that will bring this entry."""
+        for request in self._running:
+            if request.ledger_id == ledger_id and request.first <= entry_id <= request.last:
+                return request
+        return None
+
+    async def _ask(self, link: Link, first: int, last: int, max_bytes: int) -> list[LogEntry]:
+        """Read from bookies, up to where another read that is under way begins."""
+        ledger_id = link.ledger_id
+        self._reads.misses += 1
+        entry_bytes = max(1, link.size_bytes // max(1, link.entries))
+        reach = min(last, first + max(0, max_bytes // entry_bytes - 1))
+        for other in self._running:
+            if other.ledger_id == ledger_id and other.first > first:
+                last = min(last, other.first - 1)
+        request = _Request(ledger_id, first, min(reach, last))
+        request.is_kept = not self._closed
+        self._running.append(request)
         try:
             reader = await self._reader(link)
+            found = await reader.read(first, last, max_bytes=max_bytes)
+            if request.is_kept:
+                self._reads.insert(ledger_id, first, [entry.payload for entry in found])
             entries = [
-                LogEntry(Position(link.ledger_id, entry.entry_id), entry.payload)
-                for entry in await reader.read(first, last, max_bytes=max_bytes)
+                LogEntry(Position(ledger_id, entry.entry_id), entry.payload) for entry in found
             ]
         except BaseException as error:
             # so that the next attempt reads the ledger's metadata again
-            self._readers.pop(link.ledger_id, None)
+            self._readers.pop(ledger_id, None)
             if isinstance(error, asyncio.CancelledError):
-                answer.set_result(None)
+                request.done.set_result(None)
             else:
-                answer.set_exception(error)
-                answer.exception()  # retrieved here, because there may be no other waiter
+                request.done.set_exception(error)
+                request.done.exception()  # retrieved here, because there may be no other waiter
             raise
         finally:
-            del self._running[key]
-        answer.set_result(entries)
+            self._running.remove(request)
+        request.done.set_result(entries)
         return entries
 
     async def _reader(self, link: Link) -> LedgerReader:
@@ -135,8 +193,18 @@ class LogReader:
         return reader
 
     def forget(self, ledger_id: int) -> None:
+        """Drop what is kept of a ledger that was deleted."""
         self._readers.pop(ledger_id, None)
-        self._cache.forget(ledger_id)
+        self._caches.forget(ledger_id)
+        for request in self._running:
+            if request.ledger_id == ledger_id:
+                request.is_kept = False
+
+    def close(self) -> None:
+        """Drop what is kept of all ledgers, because the topic leaves this process."""
+        self._closed = True
+        for link in self._chain.links:
+            self.forget(link.ledger_id)
 
     async def find_by_time(
         self, time_ms: int, time_of: Callable[[LogEntry], int]
@@ -169,3 +237,20 @@ class LogReader:
                 low = middle + 1
             else:
                 high = middle
+
+
+def _cut(entries: Sequence[LogEntry], first: int, last: int, max_bytes: int) -> list[LogEntry]:
+    """Return the entries from ``first`` to ``last``, within ``max_bytes`` but at least one; [] when
+    ``first`` is not among them.
+    """
+    if not entries:
+        return []
+    start = entries[0].position.entry_id
+    found: list[LogEntry] = []
+    size_bytes = 0
+    for entry in entries[first - start : last + 1 - start]:
+        size_bytes += len(entry.payload)
+        if found and size_bytes > max_bytes:
+            break
+        found.append(entry)
+    return found

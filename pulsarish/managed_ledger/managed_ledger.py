@@ -17,6 +17,7 @@ from pulsarish.managed_ledger.appender import Appender, LogListener
 from pulsarish.managed_ledger.chain_core import ChainCore, Phase
 from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.cursors.cursors import Cursors
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.ledger_deletion import LedgerDeletion
 from pulsarish.managed_ledger.log_condition import LogCondition
 from pulsarish.managed_ledger.log_reader import LogReader
@@ -25,7 +26,6 @@ from pulsarish.managed_ledger.message_counts import BlockCounts
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.managed_ledger.readable_log import ReadableLog
-from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.takeover import make, take_over
 from pulsarish.managed_ledger.topic_attributes import TopicAttributes
 from pulsarish.managed_ledger.trimmer import Trimmer
@@ -54,7 +54,7 @@ class ManagedLedger(ReadableLog):
         world: World,
         options: ManagedLedgerOptions,
         listener: LogListener,
-        cache: TailCache,
+        caches: EntryCaches,
         retention: Retention,
         blocks: BlockCounts | None,
     ) -> None:
@@ -68,11 +68,11 @@ class ManagedLedger(ReadableLog):
             world,
             options,
             listener,
-            cache,
+            caches.tail,
             rolled=self._on_rolled,
             stopped=self._on_stopped,
         )
-        reader = LogReader(core.chain, ledgers.open, cache, self._appender.current_reader)
+        reader = LogReader(core.chain, ledgers.open, caches, self._appender.current_reader)
         super().__init__(core.chain, ledgers, reader)
         self.messages = MessageCounter(core.chain, reader, blocks or BlockCounts())
         """The count of the messages in the log."""
@@ -103,7 +103,7 @@ class ManagedLedger(ReadableLog):
         options: ManagedLedgerOptions,
         listener: LogListener,
         *,
-        cache: TailCache,
+        caches: EntryCaches,
         blocks: BlockCounts | None = None,
         retention: Retention | None = None,
         found: tuple[TopicRecord, int] | None = None,
@@ -113,7 +113,7 @@ class ManagedLedger(ReadableLog):
         then serve.
 
         Args:
-            cache: shared by all topics of the process.
+            caches: shared by all topics of the process.
             blocks: counts of messages, shared too.
             retention: how long data stays that no durable cursor needs; without it, such data is
                 trimmed at once.
@@ -138,7 +138,7 @@ class ManagedLedger(ReadableLog):
             world,
             options,
             listener,
-            cache,
+            caches,
             retention or Retention(),
             blocks,
         )
@@ -165,7 +165,7 @@ class ManagedLedger(ReadableLog):
         options: ManagedLedgerOptions,
         listener: LogListener,
         *,
-        cache: TailCache,
+        caches: EntryCaches,
         blocks: BlockCounts | None = None,
         retention: Retention | None = None,
         lease: Sequence[Op] = (),
@@ -188,7 +188,7 @@ class ManagedLedger(ReadableLog):
             world,
             options,
             listener,
-            cache,
+            caches,
             retention or Retention(),
             blocks,
         )
@@ -426,11 +426,7 @@ class ManagedLedger(ReadableLog):
 
     def _on_stopped(self, error: PulsarishError) -> None:
         self._cursors.end(error)
-        self._forget_cached()
-
-    def _forget_cached(self) -> None:
-        for link in self._chain.links:
-            self._reader.forget(link.ledger_id)
+        self._reader.close()
 
     async def close(self) -> None:
         """Store the acknowledgements and close the ledger, so that the next owner has nothing to
@@ -441,7 +437,7 @@ class ManagedLedger(ReadableLog):
         await self._cursors.close()
         self._cursors.end(TopicFenced(f"topic {self.name} was closed on this broker"))
         await self._appender.changes.close()
-        self._forget_cached()
+        self._reader.close()
         # Each close leaves an empty ledger. Without this it could stay for long, as no owner trims
         # the topic.
         try:

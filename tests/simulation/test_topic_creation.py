@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 
 from pulsarish.client.enums import InitialPosition
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicRecord
@@ -50,7 +50,7 @@ class Maker:
                 world,
                 self.options,
                 heard,
-                cache=TailCache(1 << 20),
+                caches=EntryCaches(1 << 20, 1 << 20),
             )
 
         return await self.client.node.run(work)
@@ -66,7 +66,7 @@ class Maker:
                 world,
                 self.options,
                 heard,
-                cache=TailCache(1 << 20),
+                caches=EntryCaches(1 << 20, 1 << 20),
             )
 
         return await self.client.node.run(work)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pulsarish.managed_ledger.cursors.cursor import Cursor
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
-from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata.paths import ROOTS, cursor, topic
 from pulsarish.metadata.record_store import Records
@@ -119,7 +119,7 @@ class Shelf:
                 world,
                 self.options,
                 listener,
-                cache=TailCache(self.cache_bytes),
+                caches=EntryCaches(self.cache_bytes, self.cache_bytes),
                 retention=self.retention,
                 found=found,
             )

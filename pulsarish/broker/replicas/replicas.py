@@ -10,8 +10,8 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.replicas.topic import ReplicaTopic
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.followed_log import FollowedLog
-from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import NotAllowed, PulsarishError, ServiceNotReady, TooManyRequests
 from pulsarish.model.topic_name import TopicName
@@ -25,7 +25,7 @@ _log = get_logger("broker.replicas")
 
 class Replicas:
     """Args:
-    cache: what the ledgers of replicas are looked for in.
+    caches: what the ledgers of replicas are looked for in.
     policies: returns the policies in force for an existing topic.
     owned: the topics that this broker owns, which need no replica.
     """
@@ -36,7 +36,7 @@ class Replicas:
         config: BrokerConfig,
         records: Records,
         ledgers: LedgerClient,
-        cache: TailCache,
+        caches: EntryCaches,
         policies: Callable[[TopicName], Awaitable[Effective]],
         owned: Mapping[str, ServedTopic],
     ) -> None:
@@ -45,7 +45,7 @@ class Replicas:
         self._config = config
         self._records = records
         self._ledgers = ledgers
-        self._cache = cache
+        self._caches = caches
         self._policies = policies
         self._owned = owned
         self._opening: dict[str, asyncio.Future[ReplicaTopic]] = {}
@@ -96,7 +96,7 @@ class Replicas:
                 self._ledgers,
                 self._records,
                 self._world,
-                self._cache,
+                self._caches,
                 grew=topic.grew,
                 trimmed=topic.trimmed,
             )

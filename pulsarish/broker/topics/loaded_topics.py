@@ -29,7 +29,7 @@ from pulsarish.broker.topics.quota_watch import QuotaWatch
 from pulsarish.broker.topics.served_bundles import ServedBundles
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.tail_cache import TailCache
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -65,7 +65,9 @@ class LoadedTopics:
         ownership: Ownership,
     ) -> None:
         self.loaded: dict[str, Topic] = {}
-        self.cache = TailCache(config.managed_ledger_cache_size_bytes)
+        self.caches = EntryCaches(
+            config.managed_ledger_cache_size_bytes, config.managed_ledger_read_cache_size_bytes
+        )
         self._world = world
         self._config = config
         self._records = records
@@ -80,7 +82,7 @@ class LoadedTopics:
             SchemaRegistry(records, world.clock, config), self._policies.read
         )
         self.replicas = Replicas(
-            world, config, records, ledgers, self.cache, self._policies.read, self.loaded
+            world, config, records, ledgers, self.caches, self._policies.read, self.loaded
         )
         self.lost = LostData(self, ledgers, records, world.clock)
         self._maintenance = Maintenance(world, config, self)
@@ -95,7 +97,7 @@ class LoadedTopics:
             namespaces,
             self.bundles,
             self._policies,
-            self.cache,
+            self.caches,
             loaded=self.loaded,
             closing=self._closing,
             died=self._died,

@@ -22,9 +22,9 @@ from pulsarish.broker.topics.quota_watch import QuotaWatch
 from pulsarish.broker.topics.served_bundles import ServedBundles
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.message_counts import BlockCounts
-from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import delete_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -83,7 +83,7 @@ class TopicLoader:
         namespaces: Namespaces,
         bundles: ServedBundles,
         policies: LivePolicies,
-        cache: TailCache,
+        caches: EntryCaches,
         *,
         loaded: dict[str, Topic],
         closing: Mapping[str, asyncio.Event],
@@ -104,7 +104,7 @@ class TopicLoader:
         self._namespaces = namespaces
         self._bundles = bundles
         self._policies = policies
-        self._cache = cache
+        self._caches = caches
         self._blocks = BlockCounts()
         self._compactions = CompactionGate(world, config)
         self._loaded = loaded
@@ -319,14 +319,14 @@ class TopicLoader:
         if found is None:
             return await ManagedLedger.create(
                 *parts,
-                cache=self._cache,
+                caches=self._caches,
                 blocks=self._blocks,
                 retention=topic_limits.retention(),
                 lease=lease,
             )
         return await ManagedLedger.open(
             *parts,
-            cache=self._cache,
+            caches=self._caches,
             blocks=self._blocks,
             retention=topic_limits.retention(),
             found=found,

@@ -226,6 +226,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         http_address=f"{name}:8080",
         pulsar_address=f"{name}:6650" if settings.binary_face else "",
         managed_ledger_cache_size_bytes=4_096,
+        managed_ledger_read_cache_size_bytes=16_384,
         managed_ledger_maintenance_interval_seconds=2.0,
         dispatcher_progress_timeout_ms=12_000,
         managed_ledger=msgspec.structs.replace(log, **limits.log),
@@ -462,12 +463,13 @@ class SimCluster:
                     f"{config.journal_queue_size_bytes} bytes"
                 )
         for name, broker in self.brokers_up():
-            cache = broker._topics.cache
-            if cache.size_bytes > cache.limit_bytes:
-                yield (
-                    f"the tail cache of {name} holds {cache.size_bytes} of "
-                    f"{cache.limit_bytes} bytes"
-                )
+            caches = broker._topics.caches
+            for what, cache in (("tail", caches.tail), ("read", caches.reads)):
+                if cache.size_bytes > cache.limit_bytes:
+                    yield (
+                        f"the {what} cache of {name} holds {cache.size_bytes} of "
+                        f"{cache.limit_bytes} bytes"
+                    )
         for name, topic in self.loaded_topics():
             # Each connection that publishes may add one message.
             pending_max = topic.log._appender._options.pending_entries_max

@@ -40,6 +40,7 @@ _BROKER: Final[Mapping[str, Sequence[int]]] = {
     "max_message_publish_buffer_size_bytes": (2 * _KIB, 8 * _KIB),
     "max_delivery_bytes_per_connection": (_KIB, 4 * _KIB),
     "managed_ledger_cache_size_bytes": (_KIB, 2 * _KIB),
+    "managed_ledger_read_cache_size_bytes": (2 * _KIB, 8 * _KIB),
     "max_concurrent_topic_load_requests": (2, 4),
     "admin_metadata_operations_max": (1, 2),
     "admin_fan_out_max": (1, 2),

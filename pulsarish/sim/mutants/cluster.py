@@ -32,6 +32,7 @@ from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursors.cursor_store import CursorStore
 from pulsarish.managed_ledger.followed_log import FollowedLog
+from pulsarish.managed_ledger.read_cache import ReadCache
 from pulsarish.managed_ledger.view_log import ViewWriter
 from pulsarish.managed_ledger.views import Views
 from pulsarish.metadata.tree_state import TreeState
@@ -379,6 +380,13 @@ def judge(result: Result) -> None:
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
 
+def _of_any_ledger(was: Any) -> object:
+    def by_number(cache: ReadCache, _ledger_id: int, *rest: Any) -> object:
+        return was(cache, 0, *rest)
+
+    return by_number
+
+
 def _mutant(
     name: str,
     removes: str,
@@ -398,6 +406,16 @@ CLUSTER_MUTANTS: Final = (
         replacing(FollowedLog, "_look", _left_where_it_was),
         _check_replicas,
         seeds=20,
+    ),
+    _mutant(
+        "kept_entry_of_any_ledger",
+        "what the broker keeps of backlogs is found by ledger and entry, and nothing else is read "
+        "instead of it",
+        (),
+        all_replaced(
+            replacing(ReadCache, "insert", _of_any_ledger),
+            replacing(ReadCache, "read", _of_any_ledger),
+        ),
     ),
     _mutant(
         "receipt_before_durable",

@@ -18,9 +18,9 @@ from functools import partial
 from typing import Final
 
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
-from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata.paths import ROOTS
 from pulsarish.metadata.record_store import Records
@@ -142,7 +142,7 @@ class _Workload:
                 min_ledger_rollover_time_minutes=0,
             ),
             listener,
-            cache=TailCache(0),
+            caches=EntryCaches(0, 0),
             retention=Retention(-1, -1),
         )
 

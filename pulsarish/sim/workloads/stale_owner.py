@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
-from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata.paths import OWNERS, ROOTS
 from pulsarish.metadata.record_store import Records
@@ -63,7 +63,7 @@ async def _open(world: World, version: int, listener: _Listener) -> ManagedLedge
         world,
         ManagedLedgerOptions(ensemble_size=_BOOKIES, write_quorum=_BOOKIES, ack_quorum=2),
         listener,
-        cache=TailCache(0),
+        caches=EntryCaches(0, 0),
         retention=Retention(-1, -1),
         lease=[Op("check", _BUNDLE, version=version)],
     )

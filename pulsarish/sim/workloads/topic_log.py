@@ -25,9 +25,9 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.cursors.cursor import Cursor
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
-from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata.paths import ROOTS
 from pulsarish.metadata.record_store import Records
@@ -369,7 +369,7 @@ class _Workload:
             )
             await known[1].start()
         records = Records(world.metadata, world.clock, world.random)
-        cache = TailCache(self._rng.choice((0, 500, 1 << 20)))
+        tail_bytes, read_bytes = self._rng.choice(((0, 1 << 20), (500, 4_000), (1 << 20, 0)))
         log = await ManagedLedger.open(
             _NAME,
             known[1],
@@ -377,7 +377,7 @@ class _Workload:
             world,
             self._options,
             session,
-            cache=cache,
+            caches=EntryCaches(tail_bytes, read_bytes),
             retention=Retention(),
         )
         session.log = log

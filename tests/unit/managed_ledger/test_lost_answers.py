@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from pulsarish.managed_ledger.cursors.cursor import Cursor
+from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.lost_entries import record_lost
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
-from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -80,7 +80,7 @@ async def open_with(
             world,
             shelf.options,
             heard,
-            cache=TailCache(1 << 20),
+            caches=EntryCaches(1 << 20, 1 << 20),
             retention=shelf.retention,
         )
 

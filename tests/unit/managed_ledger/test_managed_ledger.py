@@ -336,7 +336,7 @@ def test_a_lost_ledger_is_an_error_that_names_it() -> None:
         await shelf.on("b1", lambda world: log.roll())
         await shelf.append(log, names(3, 4))
         shelf.ledgers.lose(lost)
-        log._reader._cache.forget(lost)
+        log._reader._caches.forget(lost)
         with pytest.raises(NoSuchLedger, match=str(lost)):
             await shelf.read_all(log)
         last = log.ledgers[-1].ledger_id

@@ -1,0 +1,23 @@
+"""What a process keeps of its topics' logs in memory: the newest entries, and what was read from
+bookies.
+"""
+
+from __future__ import annotations
+
+from pulsarish.managed_ledger.read_cache import ReadCache
+from pulsarish.managed_ledger.tail_cache import TailCache
+
+__all__ = ["EntryCaches"]
+
+
+class EntryCaches:
+    """The caches of a process, each with its limit in bytes; 0 caches nothing."""
+
+    def __init__(self, tail_bytes: int, read_bytes: int) -> None:
+        self.tail = TailCache(tail_bytes)
+        self.reads = ReadCache(read_bytes)
+
+    def forget(self, ledger_id: int) -> None:
+        """Drop a ledger, because it was deleted or its topic left this process."""
+        self.tail.forget(ledger_id)
+        self.reads.forget(ledger_id)
