@@ -7,11 +7,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pulsarish
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.message import Entry, Message, OpenedEntry
 from pulsarish.client.messages.options import ConsumerDeadLetterPolicy
+from pulsarish.client.schemas.schema import BytesSchema
 
 __all__ = ["BAD_CALLS", "BadCall", "Things", "methods_with_arguments"]
 
@@ -46,6 +49,12 @@ class BadCall:
 _UNSUPPORTED = pulsarish.UnsupportedFeature
 _TIMES = r"timeout_millis is {}.*(an int|0 or more)"
 _RECEIVED = "message is .*received"
+
+
+def _message() -> Message:
+    opened = OpenedEntry(Entry(1, 1, 0, b""), b"", b"", 0, "t", -1, BytesSchema().decode)
+    return Message(opened, -1, 0, 0, 0)
+
 
 # Each is called with the object that its method belongs to.
 BAD_CALLS = [
@@ -155,6 +164,54 @@ BAD_CALLS = [
         "client.subscribe",
         lambda c: c.subscribe("t", "s", dead_letter_policy=ConsumerDeadLetterPolicy(1)),
         "needs consumer_type Shared",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", retry_enabled=True),
+        "retry_enabled needs consumer_type Shared or KeyShared, not Exclusive",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe(
+            Wildcard("t.*"), "s", consumer_type=ConsumerType.Shared, retry_enabled=True
+        ),
+        "retry_enabled needs topics by name",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", retry_enabled=1),
+        "retry_enabled is 1 of type int: pass True or False",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe(
+            "non-persistent://public/default/t",
+            "s",
+            consumer_type=pulsarish.ConsumerType.Shared,
+            retry_enabled=True,
+        ),
+        "retry_letter_topic is non-persistent:.*-RETRY, which loses what waits in it",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe(
+            "t",
+            "s",
+            consumer_type=pulsarish.ConsumerType.Shared,
+            dead_letter_policy=ConsumerDeadLetterPolicy(1, retry_letter_topic="r"),
+        ),
+        "retry_letter_topic needs retry_enabled=True",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe(
+            ["t", "r"],
+            "s",
+            consumer_type=pulsarish.ConsumerType.Shared,
+            dead_letter_policy=ConsumerDeadLetterPolicy(1, retry_letter_topic="r"),
+            retry_enabled=True,
+        ),
+        "retry_letter_topic is persistent://public/default/r, which is .*give another one",
     ),
     BadCall(
         "client.create_reader",
@@ -317,6 +374,36 @@ BAD_CALLS = [
         "consumer.negative_acknowledge",
         lambda c: c.negative_acknowledge(MessageId.latest),
         _RECEIVED,
+    ),
+    *(
+        BadCall("consumer.reconsume_later", call, words, error)
+        for call, words, error in (
+            (
+                lambda c: c.reconsume_later(MessageId.earliest, timedelta(0)),
+                "message is MessageId.*pass a Message that was received",
+                pulsarish.InvalidArgument,
+            ),
+            (
+                lambda c: c.reconsume_later(_message(), 5),
+                "delay is 5 of type int: pass a datetime.timedelta",
+                pulsarish.InvalidArgument,
+            ),
+            (
+                lambda c: c.reconsume_later(_message(), timedelta(seconds=-1)),
+                "delay is -1 day.*0 or more",
+                pulsarish.InvalidArgument,
+            ),
+            (
+                lambda c: c.reconsume_later(_message(), timedelta(0), {"a": 1}),
+                "properties holds 'a': 1",
+                pulsarish.InvalidArgument,
+            ),
+            (
+                lambda c: c.reconsume_later(_message(), timedelta(0)),
+                "subscribe with retry_enabled=True",
+                pulsarish.NotAllowed,
+            ),
+        )
     ),
     BadCall(
         "consumer.unsubscribe",

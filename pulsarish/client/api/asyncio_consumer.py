@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Self
 
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
@@ -180,6 +181,22 @@ class AsyncConsumer(_Receiving):
     async def negative_acknowledge(self, message: Message | MessageId) -> None:
         """Request redelivery of a message after the consumer's delay."""
         self._consuming.negative_acknowledge(message)
+
+    async def reconsume_later(
+        self, message: Message, delay: timedelta, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Have a message consumed again after ``delay``, by any consumer of the subscription, and
+        acknowledge it: a copy goes to the retry letter topic, or to the dead letter topic when this
+        was asked for more than ``max_redeliver_count`` times.
+
+        Returns when the copy is stored. After a crash before the acknowledgement both come.
+        ``properties`` are added to the message's own. Needs ``retry_enabled``.
+
+        Raises ``InvalidArgument``, ``NotAllowed``, and the errors of ``AsyncProducer.send``; then
+        the message is not acknowledged, and is delivered again.
+        """
+        await self._consuming.reconsume_later(message, delay, properties)
+        await self.acknowledge(message)
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Request redelivery of everything unacknowledged."""

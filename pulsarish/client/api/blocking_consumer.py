@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Self
 
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
@@ -233,6 +234,23 @@ class Consumer(_Receiving):
         """Request redelivery of a message after the consumer's delay. Does not wait."""
         self._check()
         self._consuming.negative_acknowledge(message)
+
+    def reconsume_later(
+        self, message: Message, delay: timedelta, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Have a message consumed again after ``delay``, by any consumer of the subscription, and
+        acknowledge it: a copy goes to the retry letter topic, or to the dead letter topic when this
+        was asked for more than ``max_redeliver_count`` times.
+
+        Returns when the copy is stored. After a crash before the acknowledgement both come.
+        ``properties`` are added to the message's own. Needs ``retry_enabled``.
+
+        Raises ``InvalidArgument``, ``NotAllowed``, and the errors of ``Producer.send``; then the
+        message is not acknowledged, and is delivered again.
+        """
+        self._check()
+        self._background.run(self._consuming.reconsume_later(message, delay, properties))
+        self.acknowledge(message)
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Request redelivery of everything unacknowledged. Does not wait."""

@@ -1,23 +1,25 @@
 """Acknowledging the messages of one topic, and what becomes of those that are not: noted as
-refused, or copied to the dead letter topic.
+refused, or copied to the dead letter topic or the retry letter topic.
 
 Waiting acknowledgements survive the loss of the connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pulsarish.client.connection.ack_tracker import AckBatch, AckTracker, Done
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.ack_sender import ACK_GROUP_MAX, AckSender
-from pulsarish.client.consumer.dead_letters import DeadLetters
+from pulsarish.client.consumer.letter_topic import LetterTopic
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.redelivery import EntryKey
 from pulsarish.client.consumer.subscription_session import SubscriptionSession
 from pulsarish.client.consumer.unacked_messages import DAMAGED_RETRY_MS, UnackedMessages
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.letters import dead_letter, letter_topic_name, retry_letter
 from pulsarish.client.messages.message import Message
 from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.model.errors import PulsarishError
@@ -74,11 +76,18 @@ class Acknowledger:
                 DAMAGED_RETRY_MS // 2, DAMAGED_RETRY_MS * 3 // 2
             ),
         )
-        self._dead_letters: DeadLetters | None = None
+        self._policy = policy
+        self._subscription = options.subscription_name
+        whole = session.topic.partitioned
+        self._dead_letters: LetterTopic | None = None
         if policy is not None:
-            whole = session.topic.partitioned.full
-            dead_topic = policy.dead_letter_topic or f"{whole}-{options.subscription_name}-DLQ"
-            self._dead_letters = DeadLetters(dead_topic, parts, of=whole)
+            dead_topic = policy.dead_letter_topic or letter_topic_name(
+                whole, options.subscription_name, "DLQ"
+            )
+            self._dead_letters = LetterTopic(dead_topic, parts, of=whole.full)
+        self._retry_letters: LetterTopic | None = None
+        if options.retry_topic is not None:
+            self._retry_letters = LetterTopic(options.retry_topic.full, parts, of=whole.full)
         self._sender = AckSender(
             self._tracker, inbox, parts.clock, parts.alarms.alarm(flush_due), session.is_loss
         )
@@ -182,7 +191,35 @@ class Acknowledger:
                 self.unacked.on_dead_letter_failed(key, messages, self._parts.clock.monotonic())
             self._flush_due()
 
-        self._dead_letters.send(messages, on_copied)
+        letters = [(message, dead_letter(message, self._subscription)) for message in messages]
+        self._dead_letters.send(letters, on_copied)
+
+    async def reconsume_later(
+        self, message: Message, delay_ms: int, properties: Mapping[str, str]
+    ) -> None:
+        """Copy a message to the retry letter topic, or after the last time to the dead letter
+        topic, and return when the copy is stored. The caller then acknowledges the message.
+
+        Raises why it was not stored; then the message is refused, and delivered again.
+        """
+        assert self._policy is not None
+        assert self._dead_letters is not None
+        assert self._retry_letters is not None
+        count, extras = retry_letter(
+            message,
+            self._subscription,
+            delay_ms=delay_ms,
+            now_ms=self._parts.clock.wall_ms(),
+            properties=properties,
+        )
+        letters = self._retry_letters
+        if count > self._policy.max_redeliver_count:
+            letters, extras = self._dead_letters, replace(extras, deliver_at_ms=0)
+        try:
+            await letters.store((message, extras))
+        except PulsarishError:
+            self.negative_acknowledge(message.message_id(), message.redelivery_count())
+            raise
 
     def on_lost(self) -> None:
         """Queue unanswered acknowledgements again; the caller holds the queue's lock."""
@@ -194,11 +231,13 @@ class Acknowledger:
         self._sender.end(error)
 
     async def close(self) -> None:
-        """Close the producers of the dead letter topic."""
-        if self._dead_letters is not None:
-            await self._dead_letters.close()
+        """Close the producers of dead and retried letters."""
+        for letters in (self._dead_letters, self._retry_letters):
+            if letters is not None:
+                await letters.close()
 
     def shutdown(self, error: PulsarishError) -> None:
-        """Close the producers of the dead letter topic without waiting for the broker."""
-        if self._dead_letters is not None:
-            self._dead_letters.shutdown(error)
+        """Close the producers of dead and retried letters without waiting for the broker."""
+        for letters in (self._dead_letters, self._retry_letters):
+            if letters is not None:
+                letters.shutdown(error)

@@ -5,12 +5,13 @@ use it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
-from pulsarish.client.checks import check_flag, check_number, check_type, shown
+from pulsarish.client.checks import check_flag, check_mapping, check_number, check_type, shown
 from pulsarish.client.connection.ack_tracker import Done
 from pulsarish.client.connection.context import ClientContext, retrying
 from pulsarish.client.consumer.message_queue import MessageQueue
@@ -30,6 +31,9 @@ from pulsarish.model.errors import (
 from pulsarish.model.topic_name import TopicName
 
 __all__ = ["MultiConsumer"]
+
+_DELAY_MS_MAX: Final = 100 * 365 * 24 * 3_600_000
+"""A hundred years: the time of delivery stays within what the brokers count in."""
 
 
 class MultiConsumer:
@@ -194,6 +198,32 @@ class MultiConsumer:
         self._child(message_id).acks.negative_acknowledge(
             message_id, what.redelivery_count() if isinstance(what, Message) else 0
         )
+
+    async def reconsume_later(
+        self, message: object, delay: object, properties: Mapping[str, str] | None
+    ) -> None:
+        """Store a copy of a message that comes after ``delay``, a ``timedelta``. The caller then
+        acknowledges the message.
+
+        Raises ``InvalidArgument``, ``NotAllowed``, or why the copy was not stored.
+        """
+        self.check_open()
+        check_type("message", message, Message, "a Message that was received")
+        check_type("delay", delay, timedelta, "a datetime.timedelta")
+        assert isinstance(message, Message)
+        assert isinstance(delay, timedelta)
+        delay_ms = delay // timedelta(milliseconds=1)
+        if not 0 <= delay_ms <= _DELAY_MS_MAX:
+            raise InvalidArgument(
+                f"delay is {delay}: it must be 0 or more, and at most {_DELAY_MS_MAX} ms"
+            )
+        added = check_mapping("properties", properties)
+        if self.options.retry_topic is None:
+            raise NotAllowed(
+                "reconsume_later needs a retry letter topic: subscribe with retry_enabled=True"
+            )
+        acks = self._child(message.message_id()).acks
+        await acks.reconsume_later(message, delay_ms, added)
 
     # Questions of the program.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsarish.client.enums import ConsumerType, KeySharedMode
+from pulsarish.client.enums import ConsumerType, InitialPosition, KeySharedMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.options import ConsumerKeySharedPolicy, ConsumerOptions
 from pulsarish.client.schemas.wire import schema_message
@@ -21,7 +21,12 @@ def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscrib
         consumer_name=options.consumer_name,
         priority_level=options.priority_level,
         durable=options.start is None,
-        initial_position=int(options.initial_position),  # type: ignore[arg-type]
+        # All messages of the retry letter topic are for this subscription.
+        initial_position=int(
+            InitialPosition.Earliest
+            if topic.partitioned == options.retry_topic
+            else options.initial_position
+        ),  # type: ignore[arg-type]
         properties=options.properties,
         subscription_properties=options.subscription_properties,
         read_compacted=options.is_read_compacted,

@@ -134,6 +134,7 @@ class ConsumerArguments(TypedDict, total=False):
     ack_receipt_enabled: bool
     priority_level: int
     subscription_properties: Mapping[str, str] | None
+    retry_enabled: bool
 
 
 class ReaderArguments(TypedDict, total=False):

@@ -212,8 +212,8 @@ class Message:
                 "partition_key()"
             ) from None
 
-    def copied(self, properties: Mapping[str, str]) -> Extras:
-        """Return the extras for a copy of the message, with these properties added."""
+    def copied(self, properties: Mapping[str, str], *, deliver_at_ms: int = 0) -> Extras:
+        """Return the extras for a copy of the message, with these properties instead of its own."""
         metadata = self._metadata()
         form = (
             KeyForm.BASE64
@@ -223,9 +223,11 @@ class Message:
             else KeyForm.TEXT
         )
         return Extras(
-            properties={**self.properties(), **properties},
+            properties=properties,
             partition_key=self.partition_key() if self.has_partition_key() else None,
+            ordering_key=self.ordering_key() if metadata.HasField("ordering_key") else None,
             event_timestamp_ms=self.event_timestamp(),
+            deliver_at_ms=deliver_at_ms,
             is_null=metadata.null_value,
             key_form=form,
         )

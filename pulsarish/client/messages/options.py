@@ -39,6 +39,7 @@ from pulsarish.client.enums import (
 )
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.entry_encoder import Extras
+from pulsarish.client.messages.letters import RECONSUMES_MAX, letter_topic_name
 from pulsarish.client.messages.security_options import security_of
 from pulsarish.client.messages.topic_filter import TopicFilter, Wildcard, filter_of
 from pulsarish.client.schemas.schema import BytesSchema, Schema
@@ -364,7 +365,10 @@ class ConsumerBatchReceivePolicy:
 
 class ConsumerDeadLetterPolicy:
     """Move a message to another topic and acknowledge it after ``max_redeliver_count``
-    redeliveries.
+    redeliveries, or calls of ``reconsume_later``.
+
+    Defaults: ``TOPIC-SUBSCRIPTION-DLQ``, and ``TOPIC-SUBSCRIPTION-RETRY`` for messages that are to
+    be consumed later.
     """
 
     def __init__(
@@ -372,11 +376,17 @@ class ConsumerDeadLetterPolicy:
         max_redeliver_count: int,
         dead_letter_topic: str | None = None,
         initial_subscription_name: str | None = None,
+        retry_letter_topic: str | None = None,
     ) -> None:
         self.max_redeliver_count = check_number("max_redeliver_count", max_redeliver_count, 1)
         self.dead_letter_topic = (
             TopicName.parse(check_text("dead_letter_topic", dead_letter_topic)).full
             if dead_letter_topic is not None
+            else None
+        )
+        self.retry_letter_topic = (
+            TopicName.parse(check_text("retry_letter_topic", retry_letter_topic)).full
+            if retry_letter_topic is not None
             else None
         )
         if initial_subscription_name is not None:
@@ -483,6 +493,7 @@ class ConsumerOptions:
         start_message_from_rollback_seconds: int = 0,
         checkpoint_topic: str | None = None,
         replica: bool = False,
+        retry_enabled: bool = False,
     ) -> None:
         _unsupported(
             locals(),
@@ -593,19 +604,10 @@ class ConsumerOptions:
                 )
         self.key_shared_policy = key_shared_policy or ConsumerKeySharedPolicy()
         self.batch_index_ack = check_flag("batch_index_ack_enabled", batch_index_ack_enabled)
-        if dead_letter_policy is not None:
-            check_type(
-                "dead_letter_policy",
-                dead_letter_policy,
-                ConsumerDeadLetterPolicy,
-                "a pulsarish.ConsumerDeadLetterPolicy",
-            )
-            if not consumer_type.is_spread:
-                raise InvalidArgument(
-                    "dead_letter_policy needs consumer_type Shared or KeyShared, not "
-                    f"{consumer_type.name}: others count no redeliveries"
-                )
         self.dead_letter_policy = dead_letter_policy
+        self.retry_topic: TopicName | None = None
+        """Where ``reconsume_later`` copies messages to; one of ``topics``."""
+        self._check_letters(retry_enabled)
         check_type(
             "crypto_failure_action",
             crypto_failure_action,
@@ -641,11 +643,63 @@ class ConsumerOptions:
         """Readers: full name of the topic that keeps the reader's position; empty: none."""
         if checkpoint_topic is not None:
             self._keep_position(check_text("checkpoint_topic", checkpoint_topic))
-
         self.replica = check_flag("replica", replica)
         """Readers: whether any broker serves them, rather than the owner."""
         if self.replica and self.is_read_compacted:
             raise InvalidArgument("replica cannot read compacted: leave replica out, or the other")
+
+    def _check_letters(self, retry_enabled: object) -> None:
+        policy = self.dead_letter_policy
+        if policy is not None:
+            check_type(
+                "dead_letter_policy",
+                policy,
+                ConsumerDeadLetterPolicy,
+                "a pulsarish.ConsumerDeadLetterPolicy",
+            )
+            if not self.consumer_type.is_spread:
+                raise InvalidArgument(
+                    "dead_letter_policy needs consumer_type Shared or KeyShared, not "
+                    f"{self.consumer_type.name}: others count no redeliveries"
+                )
+        if check_flag("retry_enabled", retry_enabled):
+            self._receive_retries()
+        elif policy is not None and policy.retry_letter_topic is not None:
+            raise InvalidArgument("retry_letter_topic needs retry_enabled=True")
+
+    def _receive_retries(self) -> None:
+        """Add the retry letter topic, and name it and the dead letter topic after the first topic:
+        one of each for all topics.
+        """
+        if self.filter is not None:
+            raise InvalidArgument(
+                "retry_enabled needs topics by name: a pattern or wildcard has no first topic to "
+                "name the retry letter topic after"
+            )
+        if not self.consumer_type.is_spread:
+            raise InvalidArgument(
+                "retry_enabled needs consumer_type Shared or KeyShared, not "
+                f"{self.consumer_type.name}: others get a message at once, whatever its delay"
+            )
+        policy = self.dead_letter_policy or ConsumerDeadLetterPolicy(RECONSUMES_MAX)
+        first, name = self.topics[0], self.subscription_name
+        dead = policy.dead_letter_topic or letter_topic_name(first, name, "DLQ")
+        retry = policy.retry_letter_topic or letter_topic_name(first, name, "RETRY")
+        self.dead_letter_policy = ConsumerDeadLetterPolicy(
+            policy.max_redeliver_count, dead, retry_letter_topic=retry
+        )
+        self.retry_topic = TopicName.parse(retry)
+        if not self.retry_topic.persistent:
+            raise InvalidArgument(
+                f"retry_letter_topic is {retry}, which loses what waits in it: give a persistent "
+                "topic in dead_letter_policy"
+            )
+        if retry == dead or self.retry_topic in self.topics:
+            raise InvalidArgument(
+                f"retry_letter_topic is {retry}, which is the dead letter topic or a topic that is "
+                "subscribed to: give another one"
+            )
+        self.topics.append(self.retry_topic)
 
     def _keep_position(self, checkpoint_topic: str) -> None:
         try:

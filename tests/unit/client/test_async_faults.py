@@ -627,6 +627,7 @@ def test_dead_letters() -> None:
         assert letter.properties() == {
             "a": "b",
             "REAL_TOPIC": TOPIC,
+            "REAL_SUBSCRIPTION": "me",
             "ORIGIN_MESSAGE_ID": str(sent),
         }
         assert letter.partition_key() == "k"

@@ -1,16 +1,17 @@
-"""Copies messages that were redelivered too often to the dead letter topic.
+"""Copies messages to the dead letter topic or the retry letter topic.
 
 A message is acknowledged only after its copy is stored: a crash in between duplicates it and does
-not lose it. The copy has the bytes of the message and their schema, which the dead letter topic
-gets.
+not lose it. The copy has the bytes of the message and their schema, which the other topic gets.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.message import Message
 from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
@@ -21,9 +22,12 @@ from pulsarish.model import schema as model
 from pulsarish.model.errors import AlreadyClosed, IncompatibleSchema, InvalidSchema, PulsarishError
 from pulsarish.runtime.log import get_logger
 
-__all__ = ["DeadLetters"]
+__all__ = ["LetterTopic"]
 
-_log = get_logger("client.dead_letters")
+_log = get_logger("client.letters")
+
+Letter = tuple[Message, Extras]
+"""A message, and what its copy carries besides the content."""
 
 
 class _Copied(Waiter):
@@ -49,8 +53,8 @@ class _Verbatim(BytesSchema):
         return self._writer
 
 
-class DeadLetters:
-    """The dead letter topic of one consumer.
+class LetterTopic:
+    """The dead letter topic or retry letter topic of one consumer.
 
     Its producers are opened with the first message of each schema version.
     """
@@ -62,18 +66,18 @@ class DeadLetters:
         self._parts = parts
         # by schema version; empty: no schema
         self._publishings: dict[bytes, PartitionedProducer] = {}
-        self._waiting: list[tuple[Message, Callable[[PulsarishError | None], None]]] = []
+        self._waiting: list[tuple[Letter, Callable[[PulsarishError | None], None]]] = []
         self._busy = False
         self._closed = False
 
     def send(
-        self, messages: Sequence[Message], done: Callable[[PulsarishError | None], None]
+        self, letters: Sequence[Letter], done: Callable[[PulsarishError | None], None]
     ) -> None:
-        """Copy the messages of an entry.
+        """Copy messages. Runs in the loop.
 
         ``done`` is called once in the loop, with the first error, if any.
         """
-        left = len(messages)
+        left = len(letters)
         failure: PulsarishError | None = None
 
         def one(error: PulsarishError | None) -> None:
@@ -83,30 +87,47 @@ class DeadLetters:
             if left == 0:
                 done(failure)
 
-        self._waiting += [(message, one) for message in messages]
+        self._waiting += [(letter, one) for letter in letters]
         if not self._busy:
             self._busy = True
-            _ = self._parts.tasks.spawn(self._run(), name=f"dead letters {self.topic}")
+            _ = self._parts.tasks.spawn(self._run(), name=f"letters {self.topic}")
+
+    async def store(self, letter: Letter) -> None:
+        """Copy one message. Raises why it was not stored."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: PulsarishError | None) -> None:
+            if future.done():  # the caller was cancelled
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self.send((letter,), done)
+        await future
 
     async def _run(self) -> None:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
-                for message, done in batch:
-                    await self._copy(message, done)
+                for letter, done in batch:
+                    await self._copy(letter, done)
                 for publishing in list(self._publishings.values()):
-                    await publishing.flush()
-        except PulsarishError as error:
-            _log.warning("dead letters not stored", topic=self.topic, reason=error)
+                    try:
+                        await publishing.flush()
+                    except PulsarishError as error:
+                        # Each caller is told, too. Others may wait by now.
+                        _log.warning("letters not stored", topic=self.topic, reason=error)
         finally:
             self._busy = False
 
     async def _publishing(self, version: bytes) -> PartitionedProducer:
         """Return the producer for messages of a version. Raises why the topic cannot be written."""
-        if self._closed:
+        if self._is_closed():
             raise AlreadyClosed("the consumer was closed")
         found = self._publishings.get(version)
-        if found is not None and found.children[0].failure is None:
+        if found is not None and all(child.failure is None for child in found.children):
             return found
         options = ProducerOptions(
             self.topic,
@@ -118,13 +139,14 @@ class DeadLetters:
             opened = await PartitionedProducer.open(options, self._parts)
         except (IncompatibleSchema, InvalidSchema) as error:
             # Store the bytes without their schema rather than not at all.
-            _log.warning(
-                "dead letters are stored without their schema", topic=self.topic, reason=error
-            )
+            _log.warning("letters are stored without their schema", topic=self.topic, reason=error)
             opened = await PartitionedProducer.open(
                 ProducerOptions(self.topic, max_pending_messages=1 << 30, chunking_enabled=True),
                 self._parts,
             )
+        if self._is_closed():
+            await opened.close()
+            raise AlreadyClosed("the consumer was closed")
         self._publishings[version] = opened
         return opened
 
@@ -136,27 +158,25 @@ class DeadLetters:
         except PulsarishError as error:
             if error.retryable:
                 raise
-            _log.warning(
-                "dead letters are stored without their schema", topic=self.topic, reason=error
-            )
+            _log.warning("letters are stored without their schema", topic=self.topic, reason=error)
             return BytesSchema()
 
-    async def _copy(self, message: Message, done: Callable[[PulsarishError | None], None]) -> None:
+    async def _copy(self, letter: Letter, done: Callable[[PulsarishError | None], None]) -> None:
+        message, extras = letter
         try:
             publishing = await self._publishing(message.schema_version())
         except PulsarishError as error:
-            _log.warning("dead letter topic cannot be written", topic=self.topic, reason=error)
+            _log.warning("letter topic cannot be written", topic=self.topic, reason=error)
             done(error)
             return
-        # The names of Apache Pulsar's clients.
-        extras = message.copied(
-            {"REAL_TOPIC": message.topic_name(), "ORIGIN_MESSAGE_ID": str(message.message_id())}
-        )
         payload = message.data()
         try:
             publishing.add(publishing.choose(payload, extras), payload, _Copied(done), extras, None)
         except PulsarishError as refused:
             done(refused)
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     async def close(self) -> None:
         self._closed = True
