@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import pulsarish
+from pulsarish.admin import Admin
 from pulsarish.schema import AvroSchema, Bytes, Long, Record, StringSchema
 
 COMMAND = [sys.executable, "-m", "pulsarish"]
@@ -357,3 +359,29 @@ def test_bash_completes_names_of_the_cluster(environment: dict[str, str], tmp_pa
         ["bash", "-c", script], capture_output=True, text=True, env=path, timeout=60, check=True
     )
     assert done.stdout.splitlines() == ["completed", "-o nospace ", "public/"]
+
+
+def test_dead_letters_are_redriven(environment: dict[str, str]) -> None:
+    client = pulsarish.Client(environment["PULSARISH_URL"])
+    admin = Admin(environment["PULSARISH_ADMIN_URL"])
+    admin.topics.create("jobs-work-DLQ")
+    admin.subscriptions.create("jobs-work-DLQ", "inspect")
+    consumer = client.subscribe(
+        "jobs",
+        "work",
+        consumer_type=pulsarish.ConsumerType.Shared,
+        dead_letter_policy=pulsarish.ConsumerDeadLetterPolicy(1),
+        retry_enabled=True,
+    )
+    client.create_producer("jobs").send(b"bill", partition_key="k")
+    for _ in range(2):
+        consumer.reconsume_later(consumer.receive(10_000), timedelta(milliseconds=10))
+    command = ["subscriptions", "redrive", "jobs", "work"]
+    shown = run(environment, *command, "--dry-run")
+    assert "key=k" in shown
+    assert "RECONSUMETIMES=2" in shown
+    assert run(environment, *command) == shown, "the dry run moved nothing"
+    message = consumer.receive(10_000)
+    assert (message.data(), message.properties()["REDRIVE_TIMES"]) == (b"bill", "1")
+    assert "RECONSUMETIMES" not in message.properties()
+    client.close()

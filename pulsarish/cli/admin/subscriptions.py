@@ -25,6 +25,7 @@ from pulsarish.cli.admin.common import (
 )
 from pulsarish.cli.admin.explain_view import print_explanation
 from pulsarish.cli.admin.messages import form_option, print_messages
+from pulsarish.cli.admin.redrive import redrive
 from pulsarish.cli.output import output_option, print_record, say
 from pulsarish.model.errors import NotFound, SubscriptionNotFound, TopicNotFound
 from pulsarish.model.units import parse_duration
@@ -52,6 +53,9 @@ def subscriptions() -> None:
     Example:
       pulsarish subscriptions create orders billing --from earliest
     """
+
+
+subscriptions.add_command(redrive)
 
 
 @subscriptions.command("list")

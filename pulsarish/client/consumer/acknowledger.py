@@ -215,11 +215,10 @@ class Acknowledger:
         letters = self._retry_letters
         if count > self._policy.max_redeliver_count:
             letters, extras = self._dead_letters, replace(extras, deliver_at_ms=0)
-        try:
-            await letters.store((message, extras))
-        except PulsarishError:
+        (error,) = await letters.store([(message, extras)])
+        if error is not None:
             self.negative_acknowledge(message.message_id(), message.redelivery_count())
-            raise
+            raise error
 
     def on_lost(self) -> None:
         """Queue unanswered acknowledgements again; the caller holds the queue's lock."""

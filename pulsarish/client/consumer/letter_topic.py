@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.message_id import MessageId
@@ -53,6 +54,11 @@ class _Verbatim(BytesSchema):
         return self._writer
 
 
+def _settle(outcome: asyncio.Future[PulsarishError | None], error: PulsarishError | None) -> None:
+    if not outcome.done():  # otherwise the caller was cancelled
+        outcome.set_result(error)
+
+
 class LetterTopic:
     """The dead letter topic or retry letter topic of one consumer.
 
@@ -92,20 +98,14 @@ class LetterTopic:
             self._busy = True
             _ = self._parts.tasks.spawn(self._run(), name=f"letters {self.topic}")
 
-    async def store(self, letter: Letter) -> None:
-        """Copy one message. Raises why it was not stored."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: PulsarishError | None) -> None:
-            if future.done():  # the caller was cancelled
-                return
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-        self.send((letter,), done)
-        await future
+    async def store(self, letters: Sequence[Letter]) -> list[PulsarishError | None]:
+        """Copy messages in their order. Returns why each was not stored, or ``None``."""
+        loop = asyncio.get_running_loop()
+        outcomes: list[asyncio.Future[PulsarishError | None]] = []
+        for letter in letters:
+            outcomes.append(loop.create_future())
+            self.send((letter,), partial(_settle, outcomes[-1]))
+        return [await outcome for outcome in outcomes]
 
     async def _run(self) -> None:
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from pulsarish.cli.admin.partitions import gone_partitions
 from pulsarish.cli.main import pulsarish
 from pulsarish.cli.progress import Progress
 from pulsarish.model import policies as model
-from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.errors import InvalidArgument, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.wire._pb.message_pb2 import KeyValue, SingleMessageMetadata
 from tests.support.admin_server import AdminServer, admin_server
@@ -1116,3 +1117,37 @@ def test_scripts_for_shells_name_the_variable_that_asks(shell: str) -> None:
     done = CliRunner().invoke(pulsarish, ["completion", shell])
     assert done.exit_code == 0
     assert "_PULSARISH_COMPLETE" in done.stdout
+
+
+# Redrives
+
+
+_DEAD = "/admin/v2/persistent/acme/orders/new-s-DLQ/subscriptions"
+_RETRY = "/admin/v2/persistent/acme/orders/new-s-RETRY/subscriptions"
+
+
+@pytest.mark.parametrize(
+    ("dead", "arguments", "said"),
+    [
+        (None, (), "there is no dead letter topic .*/new-s-DLQ: .*--dead-letter-topic"),
+        ([], (), "no subscription to take from: .*subscriptions create .*new-s-DLQ redrive"),
+        (["a", "b"], (), "give one of a, b as --dead-letter-subscription"),
+        (["a"], ("--dead-letter-subscription", "c"), "has no subscription 'c'; it has: a"),
+        (["a"], (), "new-s-RETRY has no subscription 's'; .*retry_enabled.* --to topic gives"),
+        (["a"], ("--to", "topic"), "orders/new has no subscription 's'$"),
+    ],
+)
+def test_a_redrive_that_cannot_be_meant(
+    server: AdminServer, dead: list[str] | None, arguments: tuple[str, ...], said: str
+) -> None:
+    if dead is None:
+        server.otherwise = lambda _method, _path: (404, {"reason": "none"}, {})
+        code = {"X-Pulsarish-Error-Code": str(TopicNotFound.code)}
+        server.answer(f"GET {_DEAD}", 404, {"reason": "none"}, code)
+    else:
+        server.answer(f"GET {_DEAD}", body=dead)
+    server.answer(f"GET {_RETRY}", body=["other"])
+    server.answer(f"GET {NEW}/subscriptions", body=["other"])
+    done = run(server, "subscriptions", "redrive", "acme/orders/new", "s", *arguments)
+    assert done.exit_code != 0
+    assert re.search(said, done.stderr.replace("\n", " ").strip()), done.stderr
