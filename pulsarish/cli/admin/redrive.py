@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 import click
@@ -74,6 +73,9 @@ def redrive(
       pulsarish subscriptions redrive orders billing -n 10 --property error=timeout
       pulsarish subscriptions redrive orders billing --to topic
     """
+    # Imported here: other commands of the group need neither, and both load slowly.
+    import asyncio
+
     from pulsarish.client.messages.letters import letter_topic_name
 
     name = TopicName.parse(topic)
