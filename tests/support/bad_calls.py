@@ -173,7 +173,10 @@ BAD_CALLS = [
     BadCall(
         "client.subscribe",
         lambda c: c.subscribe(
-            Wildcard("t.*"), "s", consumer_type=ConsumerType.Shared, retry_enabled=True
+            pulsarish.Wildcard("t.*"),
+            "s",
+            consumer_type=pulsarish.ConsumerType.Shared,
+            retry_enabled=True,
         ),
         "retry_enabled needs topics by name",
     ),
