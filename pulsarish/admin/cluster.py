@@ -65,9 +65,32 @@ class Brokers:
             ).items()
         }
 
+    def drain(self, broker: str) -> Record:
+        """Have a broker hand all of its bundles over to others and take no more, until
+        ``undrain`` or until its process ends.
+
+        ``broker``: its id or its HTTP address. Returns at once what ``drain_state`` returns. Raises
+        ``NotFound``, and ``NotAllowed`` when no other broker takes bundles.
+        """
+        return self._transport.record("PUT", "brokers", broker, "drain")
+
+    def undrain(self, broker: str) -> Record:
+        """End the drain of a broker. Bundles that moved stay where they are.
+
+        Raises ``NotFound``.
+        """
+        return self._transport.record("DELETE", "brokers", broker, "drain")
+
+    def drain_state(self, broker: str) -> Record:
+        """Return ``draining``, and ``bundlesLeft``, the bundles that the broker serves.
+
+        Raises ``NotFound``.
+        """
+        return self._transport.record("GET", "brokers", broker, "drain")
+
     def load_report(self) -> Record:
-        """Return the load of the broker that answers: its bundles, topics, producers, consumers and
-        rates a second.
+        """Return the load of the broker that answers: its bundles and topics, producers, consumers
+        and rates a second, of all and of each bundle; CPU time and memory.
         """
         return self._transport.record("GET", "broker-stats", "load-report")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pulsarish.admin.policies import NAMESPACE, PolicyCalls
 from pulsarish.admin.transport import Names, Record, Transport, namespace_path
+from pulsarish.model.errors import InvalidArgument
 
 __all__ = ["Namespaces"]
 
@@ -59,15 +60,21 @@ class Namespaces(PolicyCalls):
         """
         return self._transport.record("GET", *namespace_path(namespace), "bundles")
 
-    def unload(self, namespace: str, *, bundle: str = "") -> None:
+    def unload(self, namespace: str, *, bundle: str = "", destination: str = "") -> None:
         """Close the topics of a bundle, or of the whole namespace, on their brokers.
 
         Their clients reconnect by themselves.
 
-        ``bundle``: such as ``0x00000000_0x40000000``.
+        ``bundle``: such as ``0x00000000_0x40000000``. ``destination``: the id or HTTP address of
+        the broker that serves the bundle next. Raises ``InvalidArgument`` for a destination without
+        a bundle, ``NotFound``, and ``ServiceNotReady`` when that broker takes no bundles.
         """
+        if destination and not bundle:
+            raise InvalidArgument("destination needs bundle: a namespace moves bundle by bundle")
         self._transport.request(
-            "PUT", [*namespace_path(namespace), *([bundle] if bundle else []), "unload"]
+            "PUT",
+            [*namespace_path(namespace), *([bundle] if bundle else []), "unload"],
+            query={"destinationBroker": destination} if destination else {},
         )
 
     def clear_backlog(self, namespace: str, *, subscription: str = "", bundle: str = "") -> None:

@@ -18,6 +18,7 @@ from pulsarish.broker.http.face import HttpFace, health_routes
 from pulsarish.broker.http.openapi import openapi_route
 from pulsarish.broker.listeners import ListenerPlan, Listeners
 from pulsarish.broker.metrics import BrokerMetrics
+from pulsarish.broker.ownership.balancer import Balancer
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.grant_policy import GrantPolicy
@@ -27,7 +28,9 @@ from pulsarish.broker.sessions.grpc_calls import GrpcCalls
 from pulsarish.broker.sessions.grpc_server import GrpcFace
 from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.sessions.topic_calls import TopicCalls
+from pulsarish.broker.stats.broker_load import LoadMeter
 from pulsarish.broker.stats.topic_stats import Statistics
+from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.broker.topics.topic_lists import TopicLists
@@ -41,6 +44,7 @@ from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.network.addresses import advertised_address, plain_address
 from pulsarish.runtime.network.tls_options import tls_of_server
 from pulsarish.runtime.seams import FRAMED, TLS, Listener, World
+from pulsarish.runtime.usage import Usage
 from pulsarish.security.authentication import Authenticator, NoAuthentication
 from pulsarish.security.callers import Callers
 from pulsarish.security.failed_attempts import FailedAttempts
@@ -69,6 +73,7 @@ class Broker:
         lag_seconds: returns the current lag of its event loop.
         take_lag_max: returns the worst lag since the last call.
         lags: histogram of all lags, if they are measured.
+        read_usage: returns what this process and its machine have used.
         authenticator: decides who callers are; without one, callers are not checked.
     """
 
@@ -80,6 +85,7 @@ class Broker:
         lag_seconds: Callable[[], float] = _no_lag,
         take_lag_max: Callable[[], float] = _no_lag,
         lags: Histogram | None = None,
+        read_usage: Callable[[], Usage] = Usage,
         authenticator: Authenticator | None = None,
     ) -> None:
         self.address = ""
@@ -137,6 +143,7 @@ class Broker:
         self._topics = LoadedTopics(
             world, config, records, self._ledgers, self._namespaces, self._ownership
         )
+        self._drain = Drain(world, self._ownership, self._topics)
         self._watchdog = ProgressWatchdog(world, config, self._topics.loaded.values)
         lookup = Lookup(self._namespaces, self._ownership, world.random)
         traffic = ConnectionTraffic(world.clock, config)
@@ -189,7 +196,11 @@ class Broker:
             metrics.scrape,
             share,
             gate,
+            LoadMeter(world, self._topics, self._ownership, self._namespaces, read_usage),
+            self._drain,
         )
+        self._balancer = Balancer(world, config, self._ownership, admin.ask_load, admin.move_bundle)
+        metrics.add_balance(self._balancer, self._drain)
         self._topic_lists = lists = TopicLists(
             world, records, self._namespaces, admin.owners.non_persistent_topics
         )
@@ -281,6 +292,7 @@ class Broker:
         await self._ownership.start(template)
         self._audit_topic.start(self.broker_id, partial(self._publish_audit_lines, self.broker_id))
         self._sweeper.start()
+        self._balancer.start()
         self._watchdog.start()
         self._sessions.start()
         self._ready = True
@@ -395,6 +407,8 @@ class Broker:
         self._ownership.stop_serving()
         self._topics.stop()
         self._sweeper.stop()
+        self._balancer.stop()
+        self._drain.stop()
         self._watchdog.stop()
         self._sessions.stop()
         try:

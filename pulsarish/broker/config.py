@@ -830,6 +830,53 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             ge=1, description="A broker whose own loop is later than this suspects no other broker."
         ),
     ] = 200
+    # Balance.
+    load_balancer_enabled: Annotated[
+        bool,
+        Meta(
+            description=(
+                "The leader broker has bundles moved from brokers with more load to brokers with "
+                "less. Off: they move by lookups, by hand and when their broker stops."
+            )
+        ),
+    ] = True
+    load_balancer_interval_seconds: Annotated[
+        float,
+        Meta(ge=0.1, description="How often the leader asks brokers for their load and decides."),
+    ] = 10.0
+    load_balancer_imbalance_percent: Annotated[
+        int,
+        Meta(
+            ge=5,
+            le=200,
+            description=(
+                "Bundles move once a broker's load is further than this from the average of all "
+                "brokers, until all are within half of this."
+            ),
+        ),
+    ] = 20
+    load_balancer_bundle_rest_seconds: Annotated[
+        float, Meta(ge=0, description="A bundle that the balancer moved stays for this long.")
+    ] = 300.0
+    load_balancer_wait_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description=(
+                "The balancer moves nothing for this long after a broker came or went, so that "
+                "rolling restarts do not move bundles more often than they must."
+            ),
+        ),
+    ] = 20.0
+    load_balancer_moves_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "Bundles that the balancer moves in one round; a quarter of them from one broker."
+            ),
+        ),
+    ] = 200
     # Watching.
     expose_topic_level_metrics_in_prometheus: Annotated[
         bool,

@@ -13,7 +13,7 @@ listener among themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -316,6 +316,23 @@ def advertised_at(broker: BrokerRegistration, listener: str) -> ListenerAddresse
             "advertised_listeners"
         )
     return found
+
+
+def broker_named(
+    brokers: Iterable[BrokerRegistration], text: str, listener: str
+) -> BrokerRegistration | None:
+    """Return the broker with this id, instance id or HTTP address; ``None``: there is none."""
+    for broker in brokers:
+        advertised = advertised_at(broker, listener)
+        if text and text in (
+            broker.broker_id,
+            broker.instance_id,
+            broker.http_address,
+            advertised.http_address,
+            advertised.http_address_tls,
+        ):
+            return broker
+    return None
 
 
 def http_at(broker: BrokerRegistration, listener: str) -> str:

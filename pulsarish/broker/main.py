@@ -14,6 +14,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.network.https import read_https
 from pulsarish.runtime.network.open_ports import open_options, warn_of_open_ports
+from pulsarish.runtime.usage import usage
 from pulsarish.runtime.world import Production
 from pulsarish.security.authentication import Authenticator
 from pulsarish.security.chain import make_authenticator
@@ -105,6 +106,7 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
             lag_seconds=lambda: process.care.lag_seconds,
             take_lag_max=process.care.take_lag_max,
             lags=process.care.lags,
+            read_usage=usage,
             authenticator=authenticator_of(config, parts),
         ),
         ready=ready,

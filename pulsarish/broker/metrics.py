@@ -13,11 +13,13 @@ from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.ownership.balancer import Balancer
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
 from pulsarish.broker.security_metrics import export_security
 from pulsarish.broker.stats.topic_metrics import TopicMetrics
+from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.session_watch import SessionWatch
@@ -203,6 +205,28 @@ class BrokerMetrics:
 
         session.export(metrics)
         ledgers.age.export(metrics)
+
+    def add_balance(self, balancer: Balancer, drain: Drain) -> None:
+        """Add the metrics of the balancer."""
+        read = self.registry.read
+        read(
+            "pulsar_lb_unload_bundle_total",
+            "counter",
+            "Bundles that the balancer had moved while this broker was the leader.",
+            lambda: balancer.moves_count,
+        )
+        read(
+            "pulsarish_lb_failed_moves_total",
+            "counter",
+            "Moves of the balancer that a broker refused or did not answer.",
+            lambda: balancer.failures_count,
+        )
+        read(
+            "pulsarish_broker_draining",
+            "gauge",
+            "1 while this broker drains.",
+            lambda: int(drain.is_on),
+        )
 
     def _tail_cache(self, topics: LoadedTopics, clock: Clock) -> None:
         cache = topics.caches.tail

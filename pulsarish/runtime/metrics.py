@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from pulsarish.runtime.log import lines_by_level
+from pulsarish.runtime.usage import resident_bytes
 
 __all__ = [
     "LAG_BUCKETS_SECONDS",
@@ -262,7 +263,7 @@ class Metrics:
         self.read(
             "process_cpu_seconds_total", "counter", "User and system CPU time.", time.process_time
         )
-        self.read("process_resident_memory_bytes", "gauge", "Resident memory.", _resident_bytes)
+        self.read("process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes)
         self.read(
             "process_open_fds",
             "gauge",
@@ -303,11 +304,6 @@ class Metrics:
                 "idle.",
                 lags,
             )
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize()
 
 
 def _collections() -> Mapping[str, float]:

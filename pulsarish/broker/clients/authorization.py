@@ -132,6 +132,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "broker.schema": Permission.LOOKUP,
     "broker.ping": Permission.ANY_ROLE,  # and for brokers, which show a key instead
     "broker.admin": Permission.PEER,
+    "broker.take": Permission.PEER,
     # Commands of a session, through any protocol.
     "OpenProducer": Permission.PRODUCE,
     "Subscribe": Permission.CONSUME,

@@ -40,7 +40,9 @@ from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.schemas.registry import SchemaRegistry
+from pulsarish.broker.stats.broker_load import LoadMeter
 from pulsarish.broker.stats.topic_stats import Statistics
+from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.limited_store import LimitedStore
@@ -71,6 +73,8 @@ class Admin:
         metrics: Callable[[], Awaitable[bytes]],
         share: LoopShare,
         gate: Gate,
+        meter: LoadMeter,
+        drain: Drain,
     ) -> None:
         store = LimitedStore(world.metadata, config.admin_metadata_operations_max)
         records = Records(store, world.clock, world.random, guard=ledgers.age)
@@ -83,6 +87,14 @@ class Admin:
         audit = AuditRoutes(world, config, topics, owners, gate)
         self.publish_audit_lines = audit.publish
         """Has the owner of ``audit_topic`` store lines of this broker's audit trail."""
+        work = NamespaceWorkRoutes(records, namespaces, topics, owners, listing)
+        self.move_bundle = work.move
+        """Has a broker hand a bundle over to another one."""
+        broker_stats = BrokerStatsRoutes(
+            world, topics, ownership, lookups, statistics, metrics, meter, owners
+        )
+        self.ask_load = broker_stats.ask
+        """Asks a broker for its load."""
         persistent = [
             *TopicPolicyRoutes(namespaces).routes(),
             *MissingFeatures(config.cluster_name, namespaces).routes(),
@@ -96,8 +108,8 @@ class Admin:
         self._routes = [
             *LookupRoutes(lookup, lookups, listeners).routes(),
             *ClusterRoutes(config, ownership).routes(),
-            *BrokerRoutes(config, records, ownership, unready_reason).routes(),
-            *BrokerStatsRoutes(world, topics, ownership, lookups, statistics, metrics).routes(),
+            *BrokerRoutes(config, records, ownership, unready_reason, drain).routes(),
+            *broker_stats.routes(),
             *StorageRoutes(records, ledgers).routes(),
             *RepairRoutes(records, world.clock).routes(),
             *TrashRoutes(ledgers).routes(),
@@ -111,7 +123,7 @@ class Admin:
             ).routes(),
             *sweep.routes(),
             *audit.routes(),
-            *NamespaceWorkRoutes(records, namespaces, topics, owners, listing).routes(),
+            *work.routes(),
             *persistent,
             *NonPersistentRoutes(namespaces, topics.not_kept, owners, statistics, listing).routes(
                 persistent

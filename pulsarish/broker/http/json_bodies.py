@@ -14,11 +14,13 @@ __all__ = [
     "BacklogAnalysisBody",
     "BookieNameBody",
     "BookiesBody",
+    "BundleStatsBody",
     "BundlesBody",
     "ClusterBody",
     "CompactionBody",
     "CompatibilityBody",
     "CursorInfoBody",
+    "DrainBody",
     "ErrorBody",
     "HealthBody",
     "Json",
@@ -34,6 +36,7 @@ __all__ = [
     "PositionBody",
     "RackBody",
     "RecoverBody",
+    "ResourceBody",
     "SchemaBody",
     "SchemaPayloadBody",
     "SchemaVersionBody",
@@ -226,6 +229,23 @@ class OwnedBundleBody(msgspec.Struct):
     is_active: bool = True
 
 
+class ResourceBody(msgspec.Struct, rename="camel"):
+    usage: float
+    limit: float
+
+
+class BundleStatsBody(msgspec.Struct, rename="camel"):
+    """The load of a bundle: its open topics. Rates are per second."""
+
+    topics: int
+    producer_count: int
+    consumer_count: int
+    msg_rate_in: float
+    msg_throughput_in: float
+    msg_rate_out: float
+    msg_throughput_out: float
+
+
 class LoadReportBody(msgspec.Struct, rename="camel"):
     """The load of a broker. Rates are per second; the URL of a port that is not served is empty."""
 
@@ -242,6 +262,19 @@ class LoadReportBody(msgspec.Struct, rename="camel"):
     msg_rate_out: float
     msg_throughput_out: float
     bundles: list[str]
+    draining: bool
+    process_cpu: float
+    """CPU time of the broker's process, as a share of one core."""
+    cpu: ResourceBody
+    """Of the machine, in percent of one core."""
+    memory: ResourceBody
+    """Resident memory of the process, and memory of the machine, in MB."""
+    bundle_stats: dict[str, BundleStatsBody]
+
+
+class DrainBody(msgspec.Struct, rename="camel"):
+    draining: bool
+    bundles_left: int
 
 
 class BookieNameBody(msgspec.Struct, rename="camel"):

@@ -14,14 +14,21 @@ import msgspec
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.json_bodies import ErrorBody
 from pulsarish.broker.http.route import Call, Moved
-from pulsarish.broker.listeners import http_url_at
+from pulsarish.broker.listeners import broker_named, http_url_at
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.lookup import Found, Lookup
 from pulsarish.broker.ownership.ownership import Ownership, OwnerSilent
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import PulsarishError, ServiceNotReady, UnknownError, error_from_code
+from pulsarish.model.errors import (
+    NotFound,
+    NotOwner,
+    PulsarishError,
+    ServiceNotReady,
+    UnknownError,
+    error_from_code,
+)
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import (
     CallFailed,
@@ -83,6 +90,15 @@ class OwnerCalls:
 
     def is_me(self, broker: BrokerRegistration) -> bool:
         return broker.instance_id == self._ownership.registry.instance_id
+
+    def broker(self, call: Call, name: str) -> BrokerRegistration:
+        """Return the live broker with this id or HTTP address. Raises ``NotFound``."""
+        alive = self._ownership.registry.alive.values()
+        found = broker_named(alive, name, call.listener)
+        if found is None:
+            ids = ", ".join(sorted(broker.broker_id for broker in alive))
+            raise NotFound(f"there is no broker {name!r}; there are {ids}")
+        return found
 
     async def require(self, call: Call, name: TopicName) -> None:
         """Return only if this broker owns the topic.
@@ -199,6 +215,18 @@ class OwnerCalls:
             if response.status != 307:
                 return _opened(response)
         raise ServiceNotReady(f"{bundle} is changing hands; try again")
+
+    async def send_to(
+        self, broker: BrokerRegistration, path: Sequence[str], errand: OwnerCall
+    ) -> Any:
+        """Have this broker run a request, and no other one. Return its decoded answer.
+
+        Raises its error, and ``NotOwner`` if it names another broker instead.
+        """
+        response = await self._pass_on(broker, path, errand)
+        if response.status == 307:
+            raise NotOwner(f"broker {broker.broker_id} does not own {'/'.join(path)} any more")
+        return _opened(response)
 
     async def _pass_on(
         self, broker: BrokerRegistration, path: Sequence[str], errand: OwnerCall

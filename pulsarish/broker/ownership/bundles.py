@@ -27,6 +27,12 @@ class Bundle:
         """Path of the node with its owner record."""
         return paths.bundle_owner(self.tenant, self.namespace, self.range)
 
+    @classmethod
+    def parse(cls, text: str) -> Bundle:
+        """Return the bundle that ``str`` wrote."""
+        tenant, namespace, range_ = text.split("/")
+        return cls(tenant, namespace, range_)
+
     def __str__(self) -> str:
         return f"{self.tenant}/{self.namespace}/{self.range}"
 

@@ -3,8 +3,9 @@ said now (rule 20).
 
 The broker that is asked checks whether the owner still answers. It takes a bundle without an owner
 itself, unless another broker has clearly fewer bundles. Then the client asks that one next, with
-``authoritative`` set, and that one takes the bundle. A broker that stops sends all clients to one
-other broker, which knows whether a bundle has been given up yet.
+``authoritative`` set, and that one takes the bundle. A broker that drains takes one only when no
+other broker does. A broker that stops sends all clients to one other broker, which knows whether a
+bundle has been given up yet.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class Lookup:
                     return Found(owner.registration, bundle)
                 continue
             if isinstance(owner, Unowned):
-                other = None if authoritative else ownership.least_loaded()
+                is_final = authoritative and not ownership.draining
+                other = None if is_final else ownership.less_loaded()
                 if other is not None:
                     return Found(other, bundle, redirect=True)
                 owner = await ownership.acquire(bundle, owner.version)

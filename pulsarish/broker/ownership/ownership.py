@@ -5,7 +5,7 @@ whether another owner is still there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from google.protobuf.message import DecodeError
 
@@ -62,6 +62,8 @@ class Ownership:
         take_lag_max: Callable[[], float],
     ) -> None:
         self.owned = Owned()
+        self.draining = False
+        """Whether this broker takes no bundle that another broker could take."""
         self.leader = LeaderElection(world, records)
         self.registry = BrokerRegistry(world, records, lost=self._lost, registered=self._registered)
         self.peers = Peers(
@@ -187,14 +189,22 @@ class Ownership:
         _log.info("bundle acquired", bundle=bundle, epoch=epoch)
         return Mine(epoch)
 
-    async def release(self, bundle: Bundle) -> None:
-        """Release a bundle whose topics are closed, so that any broker may acquire it at once."""
+    async def release(self, bundle: Bundle, to: BrokerRegistration | None = None) -> None:
+        """Release a bundle whose topics are closed.
+
+        The broker ``to`` takes it over in one step. Without one, or if it does not, any broker may
+        acquire the bundle.
+        """
         epoch = self.owned.epoch(bundle)
         if epoch is None:
             return
+        me = self.registry.instance_id
         self.owned.released(bundle)
         self._releasing[bundle] = None
         try:
+            if to is not None and await self._have_taken(bundle, epoch, me, to):
+                _log.info("bundle handed over", bundle=bundle, epoch=epoch, to=to.broker_id)
+                return
             await self._records.compare_and_set(bundle.path, BundleOwner("", ""), epoch)
             _log.info("bundle released", bundle=bundle, epoch=epoch)
         except Conflict:
@@ -204,7 +214,59 @@ class Ownership:
         finally:
             self._releasing.pop(bundle, None)
 
+    async def _have_taken(
+        self, bundle: Bundle, epoch: int, me: str, to: BrokerRegistration
+    ) -> bool:
+        """Ask a broker to take a bundle of this one. Return whether it says that it did."""
+        request = pb.TakeRequest(
+            tenant=bundle.tenant,
+            namespace=bundle.namespace,
+            range=bundle.range,
+            owner=me,
+            epoch=epoch,
+            admin_key=to.admin_key,
+        )
+        try:
+            data = await self._world.connections.call(
+                to.address,
+                "broker.take",
+                request.SerializeToString(),
+                timeout_seconds=self._config.broker_ping_timeout_ms / 1000,
+            )
+            answer = pb.TakeResponse.FromString(data)
+        except (StreamBroken, TimeoutError, CallFailed, DecodeError) as error:
+            # It may have taken it all the same: then the record cannot be released any more.
+            _log.warning("bundle not taken", bundle=bundle, by=to.broker_id, reason=repr(error))
+            return False
+        if answer.code:
+            _log.warning("bundle not taken", bundle=bundle, by=to.broker_id, reason=answer.message)
+        return not answer.code
+
+    async def take(self, bundle: Bundle, owner: str, epoch: int) -> None:
+        """Acquire a bundle whose owner, the instance ``owner``, has closed its topics and asks
+        for this.
+
+        Raises ``ServiceNotReady`` if this broker takes none or the record says otherwise, and
+        ``MetadataUnavailable``.
+        """
+        if self.draining:
+            raise ServiceNotReady("this broker is draining and takes no bundles")
+        record = await self._records.get(bundle.path, BundleOwner)
+        if record is None or (record[0].instance_id, record[1]) != (owner, epoch):
+            raise ServiceNotReady(f"bundle {bundle} is not owned by {owner} at epoch {epoch}")
+        if not isinstance(await self.acquire(bundle, epoch), Mine):
+            raise ServiceNotReady(f"bundle {bundle} was taken by another broker")
+
     # -- the other brokers
+
+    async def check_takes(self, other: BrokerRegistration) -> None:
+        """Raise ``ServiceNotReady`` if another broker does not answer or takes no bundles."""
+        if not await self._ping(other):
+            raise ServiceNotReady(f"broker {other.broker_id} does not answer; try again")
+        if not self.peers.takes(other.instance_id):
+            raise ServiceNotReady(
+                f"broker {other.broker_id} is draining or stopping and takes no bundles"
+            )
 
     async def reachable(self, other: BrokerRegistration) -> bool:
         """Return whether another owner answers.
@@ -284,7 +346,12 @@ class Ownership:
             # Another instance has this address: the registered one is gone.
             self.peers.replaced(other.instance_id, clock.monotonic())
             return False
-        self.peers.answered(other.instance_id, clock.monotonic(), answer.bundles)
+        self.peers.answered(
+            other.instance_id,
+            clock.monotonic(),
+            answer.bundles,
+            takes=answer.serving and not answer.draining,
+        )
         return True
 
     async def _evict_if_gone(self, other: BrokerRegistration) -> bool:
@@ -334,32 +401,51 @@ class Ownership:
         except MetadataUnavailable as error:
             _log.warning("could not evict", instance=other.instance_id, reason=error)
 
-    def least_loaded(self) -> BrokerRegistration | None:
-        """Return the least loaded broker that answers and owns at least two bundles fewer than this
-        one; ``None``: there is none.
+    def least_loaded(self, given: Mapping[str, int] | None = None) -> BrokerRegistration | None:
+        """Return the broker with the fewest bundles among the others that answer and take more;
+        ``None``: there is none.
+
+        ``given``: how many bundles each instance got that its last answer does not count yet.
         """
         now = self._world.clock.monotonic()
-        candidates = [
-            other
-            for other in self.registry.others()
-            if self.peers.fresh(other.instance_id, now, self._fresh_seconds)
-        ]
-        if not candidates:
-            return None
-        best = min(
-            candidates, key=lambda other: (self.peers.bundles(other.instance_id), other.broker_id)
+        return min(
+            (
+                other
+                for other in self.registry.others()
+                if self.peers.fresh(other.instance_id, now, self._fresh_seconds)
+                and self.peers.takes(other.instance_id)
+            ),
+            key=lambda other: (
+                self.peers.bundles(other.instance_id) + (given or {}).get(other.instance_id, 0),
+                other.broker_id,
+            ),
+            default=None,
         )
+
+    def less_loaded(self) -> BrokerRegistration | None:
+        """Return the broker that should acquire a bundle instead of this one; ``None``: this one
+        should.
+
+        It owns at least two bundles fewer, unless this broker drains.
+        """
+        best = self.least_loaded()
+        if best is None or self.draining:
+            return best
         return best if self.peers.bundles(best.instance_id) + 2 <= len(self.owned) else None
 
     def heir(self) -> BrokerRegistration | None:
-        """While this broker stops, return the other broker with the fewest bundles; ``None``
-        otherwise, or without another broker.
+        """While this broker stops, return the other broker with the fewest bundles, if possible
+        one that takes more; ``None`` otherwise, or without another broker.
         """
         if not self._stopped or not self.registry.others():
             return None
         return min(
             self.registry.others(),
-            key=lambda other: (self.peers.bundles(other.instance_id), other.broker_id),
+            key=lambda other: (
+                not self.peers.takes(other.instance_id),
+                self.peers.bundles(other.instance_id),
+                other.broker_id,
+            ),
         )
 
     # -- the end

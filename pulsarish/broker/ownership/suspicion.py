@@ -53,6 +53,7 @@ class _Peer:
     refused: bool = False
     replaced: bool = False
     bundles: int = 0
+    takes: bool = True
 
 
 class Peers:
@@ -81,10 +82,13 @@ class Peers:
     def names(self) -> list[str]:
         return list(self._peers)
 
-    def answered(self, instance_id: str, now: float, bundles: int) -> None:
-        """Note that a broker has answered a ping, and how many bundles it owns."""
+    def answered(self, instance_id: str, now: float, bundles: int, *, takes: bool = True) -> None:
+        """Note that a broker has answered a ping, how many bundles it owns, and whether it takes
+        more.
+        """
         peer = self._peers.setdefault(instance_id, _Peer(now))
-        peer.answered_at, peer.heard_at, peer.refused, peer.bundles = now, now, False, bundles
+        peer.answered_at, peer.heard_at, peer.refused = now, now, False
+        peer.bundles, peer.takes = bundles, takes
 
     def refused(self, instance_id: str, now: float) -> None:
         """Note that a broker has refused a connection."""
@@ -114,6 +118,11 @@ class Peers:
     def bundles(self, instance_id: str) -> int:
         peer = self._peers.get(instance_id)
         return 0 if peer is None else peer.bundles
+
+    def takes(self, instance_id: str) -> bool:
+        """Return whether a broker takes bundles; one that has not answered yet does."""
+        peer = self._peers.get(instance_id)
+        return peer is None or peer.takes
 
     def may_evict(self, instance_id: str, now: float, judge: Judge) -> bool:
         """Return whether to evict this broker now."""

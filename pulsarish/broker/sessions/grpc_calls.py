@@ -19,6 +19,7 @@ from pulsarish.broker.clients.authorization import Gate, Resource
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.owner_calls import ERROR_CODE_HEADER
 from pulsarish.broker.listeners import Listeners, advertised_at
+from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.lookup import Found, Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
@@ -94,6 +95,7 @@ class GrpcCalls:
             "broker.schema": self._schema,
             "broker.ping": self._ping,
             "broker.admin": self._admin,
+            "broker.take": self._take,
         }
 
     async def _look_up(self, came_in_on: str, data: bytes, caller: Caller) -> bytes:
@@ -259,6 +261,20 @@ class GrpcCalls:
             headers=dict(answer.headers),
         ).SerializeToString(deterministic=True)  # a map otherwise goes by the process's hash seed
 
+    async def _take(self, data: bytes, caller: Caller) -> bytes:
+        """Take a bundle whose owner, another broker, gives it to this one."""
+        request = _parsed(pb.TakeRequest, data)
+        try:
+            if not self._is_own_key("broker.take", request.admin_key, caller):
+                raise ServiceNotReady(
+                    "broker.take is for brokers, which read the key of this broker's registration"
+                )
+            bundle = Bundle(request.tenant, request.namespace, request.range)
+            await self._ownership.take(bundle, request.owner, request.epoch)
+        except PulsarishError as error:
+            return pb.TakeResponse(code=error.code, message=str(error)).SerializeToString()
+        return pb.TakeResponse().SerializeToString()
+
     def _is_own_key(self, method: str, key: str, caller: Caller) -> bool:
         """Return whether a caller has read the key of this broker's registration.
 
@@ -299,6 +315,7 @@ class GrpcCalls:
             serving=self._ownership.serving,
             loop_lag_ms=self._lag_seconds() * 1000,
             bundles=len(self._ownership.owned),
+            draining=self._ownership.draining,
         ).SerializeToString()
 
 

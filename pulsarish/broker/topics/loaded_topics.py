@@ -33,7 +33,7 @@ from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import TopicRecord
+from pulsarish.metadata.records import BrokerRegistration, TopicRecord
 from pulsarish.model.errors import (
     AlreadyExists,
     PulsarishError,
@@ -232,12 +232,14 @@ class LoadedTopics:
                 topic, TopicFenced(f"topic {name} is being unloaded; look it up again")
             )
 
-    async def unload_bundle(self, bundle: Bundle) -> None:
-        """Close the topics of a bundle, then release it.
+    async def unload_bundle(self, bundle: Bundle, to: BrokerRegistration | None = None) -> None:
+        """Close the topics of a bundle, then release it or hand it over to the broker ``to``.
 
         If the bundle is being unloaded already, wait for that and raise its error if it fails.
+
+        Raises the errors of ``ServedBundles.unload``.
         """
-        await self.bundles.unload(bundle, self._close_bundle)
+        await self.bundles.unload(bundle, self._close_bundle, to)
 
     async def _close_bundle(self, bundle: Bundle) -> None:
         policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)

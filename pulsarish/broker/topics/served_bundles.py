@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import NotOwner, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Op
@@ -67,21 +68,36 @@ class ServedBundles:
         if self.epoch(bundle) == epoch:
             self._ownership.owned.released(bundle)
 
-    async def unload(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]]) -> None:
-        """Close the topics of a bundle with ``close``, then release the bundle.
+    async def unload(
+        self,
+        bundle: Bundle,
+        close: Callable[[Bundle], Awaitable[None]],
+        to: BrokerRegistration | None = None,
+    ) -> None:
+        """Close the topics of a bundle with ``close``, then release the bundle or hand it over to
+        the broker ``to``.
 
         If the bundle is being unloaded already, wait for that and raise its error if it fails.
+
+        Raises ``ServiceNotReady`` if ``to`` takes no bundles; then nothing was closed.
         """
+        if to is not None and bundle not in self._leaving:
+            await self._ownership.check_takes(to)
         under_way = self._leaving.get(bundle)
         if under_way is not None:
             await under_way.done.wait()
             if under_way.error is not None:
                 raise under_way.error
+            if to is not None:
+                raise ServiceNotReady(
+                    f"bundle {bundle} was being unloaded already, perhaps to another broker than "
+                    f"{to.broker_id}; look it up, and try again if it is not there"
+                )
             return
         leave = self._leaving[bundle] = _Leave()
         try:
             await close(bundle)
-            await self._ownership.release(bundle)
+            await self._ownership.release(bundle, to)
         except Exception as error:
             leave.error = error
             raise

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from typing import Final
+
 import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.common import AdminGroup, admin_option, print_names
 from pulsarish.cli.output import output_option, print_record, print_table, say
+from pulsarish.cli.progress import Progress
 
 __all__ = ["brokers"]
+
+_LOOK_SECONDS: Final = 0.5
 
 
 @click.group(cls=AdminGroup)
@@ -81,13 +87,71 @@ def bundles(broker: str, admin: Admin, output: str) -> None:
 @output_option
 def stats(admin: Admin, output: str) -> None:
     """Show the load of the broker at --admin-url: bundles, topics, producers, consumers, rates per
-    second.
+    second, CPU time and memory; with -o json each bundle, too.
 
     \b
     Example:
       pulsarish brokers stats -o json
     """
-    print_record(admin.brokers.load_report(), output)
+    report = admin.brokers.load_report()
+    if output != "json":
+        del report["bundleStats"]
+    print_record(report, output)
+
+
+@brokers.command()
+@click.argument("broker")
+@click.option(
+    "--wait-seconds",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    help="How long to wait until the broker has no bundle; 0: do not wait.",
+)
+@admin_option
+@output_option
+def drain(broker: str, wait_seconds: float, admin: Admin, output: str) -> None:
+    """Move all bundles of a broker to other brokers, and give it none until: pulsarish brokers
+    undrain, or until its process ends.
+
+    BROKER is its id, as in: pulsarish brokers list. Clients of its topics reconnect by themselves.
+
+    \b
+    Examples:
+      pulsarish brokers drain broker-2
+      pulsarish brokers drain broker-2 --wait-seconds 0     # do not wait
+    """
+    state = admin.brokers.drain(broker)
+    deadline = time.monotonic() + wait_seconds
+    with Progress(f"moving the bundles of {broker}"):
+        while state["draining"] and state["bundlesLeft"] and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+            state = admin.brokers.drain_state(broker)
+    print_record(state, output)
+    if not state["draining"]:
+        say(f"the drain of {broker} was ended meanwhile")
+        raise SystemExit(1)
+    if wait_seconds and state["bundlesLeft"]:
+        say(
+            f"{broker} still has {state['bundlesLeft']} bundles after {wait_seconds:g} s; it goes "
+            "on. Run the command again to wait longer"
+        )
+        raise SystemExit(1)
+
+
+@brokers.command()
+@click.argument("broker")
+@admin_option
+@output_option
+def undrain(broker: str, admin: Admin, output: str) -> None:
+    """End the drain of a broker. It takes bundles again; those that moved come back only by the
+    balancer or by hand.
+
+    \b
+    Example:
+      pulsarish brokers undrain broker-2
+    """
+    print_record(admin.brokers.undrain(broker), output)
 
 
 @brokers.command()

@@ -144,8 +144,14 @@ def bundles(namespace: str, admin: Admin, output: str) -> None:
 @namespaces.command()
 @namespace_argument
 @_bundle_option
+@click.option(
+    "--destination",
+    default="",
+    metavar="BROKER",
+    help="Id of the broker that serves the bundle next (default: any).",
+)
 @admin_option
-def unload(namespace: str, bundle: str, admin: Admin) -> None:
+def unload(namespace: str, bundle: str, destination: str, admin: Admin) -> None:
     """Unload the topics of a namespace. Their clients reconnect, and other brokers may serve the
     topics.
 
@@ -153,13 +159,22 @@ def unload(namespace: str, bundle: str, admin: Admin) -> None:
     Examples:
       pulsarish namespaces unload acme/orders
       pulsarish namespaces unload acme/orders --bundle 0x00000000_0x40000000
+      pulsarish namespaces unload acme/orders --bundle 0x00000000_0x40000000 --destination broker-2
     """
-    finish(f"unloading {namespace}", lambda: admin.namespaces.unload(namespace, bundle=bundle))
-    say(
-        f"namespace {namespace} unloaded"
-        if not bundle
-        else f"bundle {bundle} of {namespace} unloaded"
+    if destination and not bundle:
+        raise click.UsageError("--destination needs --bundle: pulsarish namespaces bundles")
+    finish(
+        f"unloading {namespace}",
+        lambda: admin.namespaces.unload(namespace, bundle=bundle, destination=destination),
     )
+    if destination:
+        say(f"bundle {bundle} of {namespace} is at {destination}")
+    else:
+        say(
+            f"bundle {bundle} of {namespace} unloaded"
+            if bundle
+            else f"namespace {namespace} unloaded"
+        )
 
 
 @namespaces.command()

@@ -39,6 +39,7 @@ The longest wait of a client for a connection is 10.
 STANDING: Final = (
     "auditor",
     "backlog quotas",
+    "balancer",
     "bookie-registrations",
     "bookie-streams",
     "broker pings",

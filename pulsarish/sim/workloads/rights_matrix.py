@@ -33,6 +33,7 @@ from pulsarish.model.errors import (
     AuthenticationError,
     AuthorizationError,
     PulsarishError,
+    ServiceNotReady,
     TooManyRequests,
 )
 from pulsarish.model.policies import AUTH_POLICIES
@@ -89,9 +90,17 @@ _CALLS: Final[Mapping[str, tuple[Message, Callable[[bytes], object]]]] = {
         pb.AdminRequest(method="GET", segments=["admin", "v2", "tenants"]),
         lambda answer: pb.AdminResponse.FromString(answer).status,
     ),
+    "broker.take": (
+        pb.TakeRequest(tenant="public", namespace="default", range="0x00000000_0xffffffff"),
+        lambda answer: pb.TakeResponse.FromString(answer).code,
+    ),
 }
 """A request for each call of a broker, and what of its answer says that it was refused."""
-_ANSWERS: Final[Mapping[str, object]] = {"broker.ping": b"", "broker.admin": 403}
+_ANSWERS: Final[Mapping[str, object]] = {
+    "broker.ping": b"",
+    "broker.admin": 403,
+    "broker.take": ServiceNotReady.code,
+}
 """Answers of calls that say less than ``AuthenticationError``."""
 
 

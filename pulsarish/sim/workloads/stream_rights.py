@@ -14,7 +14,12 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from pulsarish.broker.clients.authorization import CLUSTER, Permission, Resource
-from pulsarish.model.errors import AlreadyClosed, AuthenticationError, AuthorizationError
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    AuthenticationError,
+    AuthorizationError,
+    ServiceNotReady,
+)
 from pulsarish.runtime.seams import Stream, StreamBroken, World
 from pulsarish.security.credentials import NO_CREDENTIALS
 from pulsarish.sim.workloads.binary_rights import ASKED, LISTED, an_entry
@@ -139,6 +144,11 @@ _CALLS: Final[Mapping[str, tuple[str, Message, Any]]] = {
         pb.PingResponse,
     ),
     "pass a request on": ("broker.admin", _FOUND, pb.AdminResponse),
+    "give a bundle": (
+        "broker.take",
+        pb.TakeRequest(tenant="acme", namespace="orders", range="0x00000000_0xffffffff"),
+        pb.TakeResponse,
+    ),
 }
 _NEEDS: Final[Mapping[str, tuple[Permission, Resource]]] = {
     "look up": (Permission.LOOKUP, ASKED),
@@ -289,6 +299,8 @@ class _Run:
                 wanted = "broker0" if may else ""
             elif method == "broker.admin":
                 wanted = 403
+            elif method == "broker.take":
+                wanted = ServiceNotReady.code
             elif may:
                 wanted = 0
             found = await self._call(what, case)

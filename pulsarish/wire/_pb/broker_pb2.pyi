@@ -326,18 +326,20 @@ class PingRequest(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., admin_key: _Optional[str] = ...) -> None: ...
 
 class PingResponse(_message.Message):
-    __slots__ = ["broker_id", "bundles", "instance_id", "loop_lag_ms", "serving"]
+    __slots__ = ["broker_id", "bundles", "draining", "instance_id", "loop_lag_ms", "serving"]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     LOOP_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     SERVING_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     bundles: int
+    draining: bool
     instance_id: str
     loop_lag_ms: float
     serving: bool
-    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., serving: bool = ..., loop_lag_ms: _Optional[float] = ..., bundles: _Optional[int] = ...) -> None: ...
+    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., serving: bool = ..., loop_lag_ms: _Optional[float] = ..., bundles: _Optional[int] = ..., draining: bool = ...) -> None: ...
 
 class ProducerClosed(_message.Message):
     __slots__ = ["code", "message", "producer_id"]
@@ -561,6 +563,30 @@ class Subscribed(_message.Message):
     consumer_id: int
     outcome: Outcome
     def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., consumer_id: _Optional[int] = ...) -> None: ...
+
+class TakeRequest(_message.Message):
+    __slots__ = ["admin_key", "epoch", "namespace", "owner", "range", "tenant"]
+    ADMIN_KEY_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    admin_key: str
+    epoch: int
+    namespace: str
+    owner: str
+    range: str
+    tenant: str
+    def __init__(self, tenant: _Optional[str] = ..., namespace: _Optional[str] = ..., range: _Optional[str] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., admin_key: _Optional[str] = ...) -> None: ...
+
+class TakeResponse(_message.Message):
+    __slots__ = ["code", "message"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class TopicsRequest(_message.Message):
     __slots__ = ["after", "known_hash", "limit", "namespace", "non_persistent", "pattern", "wait_ms"]

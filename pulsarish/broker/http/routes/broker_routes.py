@@ -10,7 +10,7 @@ import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.http.json_bodies import Json, LeaderBody, OwnedBundleBody
+from pulsarish.broker.http.json_bodies import DrainBody, Json, LeaderBody, OwnedBundleBody
 from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.route import (
     AFTER,
@@ -23,8 +23,9 @@ from pulsarish.broker.http.route import (
     Route,
     answer,
 )
-from pulsarish.broker.listeners import advertised_at, http_at, http_url_at
+from pulsarish.broker.listeners import broker_named, http_at, http_url_at
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.topics.drain import Drain
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
@@ -47,11 +48,13 @@ class BrokerRoutes:
         records: Records,
         ownership: Ownership,
         unready_reason: Callable[[], str],
+        drain: Drain,
     ) -> None:
         self._config = config
         self._records = records
         self._ownership = ownership
         self._unready_reason = unready_reason
+        self._draining = drain
 
     def routes(self) -> list[Route]:
         read, admin = Permission.READ_CLUSTER, Permission.SUPER_USER
@@ -66,6 +69,7 @@ class BrokerRoutes:
         )
         page = (AFTER, LIMIT)
         owned = _BROKERS + "/{cluster}/{broker}/ownedNamespaces"
+        drain = _BROKERS + "/{broker}/drain"
         setting = _CONFIGURATION + "/{name}"
         return [
             Route(
@@ -110,6 +114,35 @@ class BrokerRoutes:
                 read,
                 "List the bundles that a broker serves.",
                 answers=dict[str, OwnedBundleBody],
+                owner=True,
+            ),
+            Route(
+                "GET",
+                drain,
+                self._drain_state,
+                read,
+                "Show whether a broker drains, and how many bundles it still has.",
+                answers=DrainBody,
+                owner=True,
+            ),
+            Route(
+                "PUT",
+                drain,
+                self._drain,
+                admin,
+                "Move all bundles of a broker to others, and give it none until the drain or its "
+                "process ends.",
+                answers=DrainBody,
+                owner=True,
+                statuses=(405,),
+            ),
+            Route(
+                "DELETE",
+                drain,
+                self._undrain,
+                admin,
+                "End the drain of a broker: it takes bundles again.",
+                answers=DrainBody,
                 owner=True,
             ),
             _text(
@@ -218,19 +251,38 @@ class BrokerRoutes:
         Each broker answers for itself.
         """
         self._check_cluster(call)
-        for broker in await self._found():
-            advertised = advertised_at(broker, call.listener)
-            if call["broker"] in (
-                broker.broker_id,
-                broker.http_address,
-                advertised.http_address,
-                advertised.http_address_tls,
-            ):
-                if broker.instance_id != self._ownership.registry.instance_id:
-                    raise Moved(http_url_at(broker, call.listener, has_tls=call.request.has_tls))
-                owned = self._ownership.owned.bundles()
-                return answer({str(bundle): OwnedBundleBody() for bundle in owned})
-        raise NotFound(f"there is no broker {call['broker']!r} in cluster {call['cluster']!r}")
+        await self._require(call)
+        owned = self._ownership.owned.bundles()
+        return answer({str(bundle): OwnedBundleBody() for bundle in owned})
+
+    async def _require(self, call: Call) -> None:
+        """Return only if this is the broker of the path. Raises ``NotFound``, ``Moved``."""
+        broker = broker_named(await self._found(), call["broker"], call.listener)
+        if broker is None:
+            raise NotFound(
+                f"there is no broker {call['broker']!r} in cluster {self._config.cluster_name!r}"
+            )
+        if broker.instance_id != self._ownership.registry.instance_id:
+            raise Moved(http_url_at(broker, call.listener, has_tls=call.request.has_tls))
+
+    # -- draining
+
+    async def _drain(self, call: Call) -> HttpResponse:
+        await self._require(call)
+        self._draining.start()
+        return self._drained()
+
+    async def _undrain(self, call: Call) -> HttpResponse:
+        await self._require(call)
+        self._draining.end()
+        return self._drained()
+
+    async def _drain_state(self, call: Call) -> HttpResponse:
+        await self._require(call)
+        return self._drained()
+
+    def _drained(self) -> HttpResponse:
+        return answer(DrainBody(self._draining.is_on, self._draining.bundles_left))
 
     async def _health(self, call: Call) -> HttpResponse:
         reason = self._unready_reason()

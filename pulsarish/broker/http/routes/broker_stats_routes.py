@@ -7,14 +7,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.json_bodies import Json, LoadReportBody
-from pulsarish.broker.http.route import AFTER, LIMIT, Call, Route, answer
+from pulsarish.broker.http.json_bodies import (
+    BundleStatsBody,
+    Json,
+    LoadReportBody,
+    ResourceBody,
+)
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
+from pulsarish.broker.http.route import AFTER, LIMIT, Call, Route, answer, checked
 from pulsarish.broker.listeners import advertised_at
-from pulsarish.broker.ownership.bundles import bundle_of
+from pulsarish.broker.ownership.balance import BrokerLoad, BundleLoad
+from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.stats.broker_load import BundleTraffic, LoadMeter
 from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
+from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import ServiceNotReady, UnsupportedFeature
 from pulsarish.runtime.seams import HttpResponse, World
 
@@ -36,6 +45,8 @@ class BrokerStatsRoutes:
         namespaces: Namespaces,
         statistics: Statistics,
         metrics: Callable[[], Awaitable[bytes]],
+        meter: LoadMeter,
+        owners: OwnerCalls,
     ) -> None:
         self._world = world
         self._topics = topics
@@ -43,6 +54,8 @@ class BrokerStatsRoutes:
         self._namespaces = namespaces
         self._statistics = statistics
         self._metrics = metrics
+        self._meter = meter
+        self._owners = owners
 
     def routes(self) -> list[Route]:
         read, page = Permission.READ_CLUSTER, (AFTER, LIMIT)
@@ -127,33 +140,74 @@ class BrokerStatsRoutes:
 
     async def _load(self, call: Call) -> HttpResponse:
         me = self._ownership.registry.me
-        if me is None:
+        if me is None or not self._ownership.serving:
             raise ServiceNotReady("this broker is not registered at the moment")
-        advertised, now = advertised_at(me, call.listener), self._world.clock.monotonic()
-        loaded = self._topics.served()
-        came = [topic.traffic.came.rates(now) for topic in loaded]
-        went = [each.out.rates(now) for topic in loaded for each in topic.subscriptions.values()]
+        advertised = advertised_at(me, call.listener)
+        process, bundles = self._meter.process(), await self._meter.bundles()
+        usage, found = process.usage, bundles.values()
         return answer(
             LoadReportBody(
                 web_service_url=advertised.http_url,
                 web_service_url_tls=advertised.http_url_tls,
                 pulsar_service_url=advertised.pulsar_url,
                 pulsar_service_url_tls=advertised.pulsar_url_tls,
-                num_topics=len(loaded),
-                num_bundles=len(self._ownership.owned),
-                num_consumers=sum(
-                    len(each.consumers) for topic in loaded for each in topic.subscriptions.values()
+                num_topics=sum(each.topics for each in found),
+                num_bundles=len(bundles),
+                num_consumers=sum(each.consumers for each in found),
+                num_producers=sum(each.producers for each in found),
+                msg_rate_in=round(sum(each.message_rate_in for each in found), 3),
+                msg_throughput_in=round(sum(each.byte_rate_in for each in found), 3),
+                msg_rate_out=round(sum(each.message_rate_out for each in found), 3),
+                msg_throughput_out=round(sum(each.byte_rate_out for each in found), 3),
+                bundles=[str(bundle) for bundle in bundles],
+                draining=self._ownership.draining,
+                process_cpu=round(process.cpu, 4),
+                cpu=ResourceBody(
+                    round(process.machine_cpu * usage.machine_cores * 100, 1),
+                    usage.machine_cores * 100.0,
                 ),
-                num_producers=sum(len(topic.producers) for topic in loaded),
-                msg_rate_in=round(sum(rate for rate, _ in came), 3),
-                msg_throughput_in=round(sum(throughput for _, throughput in came), 3),
-                msg_rate_out=round(sum(rate for rate, _ in went), 3),
-                msg_throughput_out=round(sum(throughput for _, throughput in went), 3),
-                bundles=[str(bundle) for bundle in self._ownership.owned.bundles()],
+                memory=ResourceBody(
+                    round(usage.resident_bytes / 1e6, 1), round(usage.machine_memory_bytes / 1e6, 1)
+                ),
+                bundle_stats={str(bundle): _body(each) for bundle, each in bundles.items()},
             )
+        )
+
+    async def ask(self, broker: BrokerRegistration) -> BrokerLoad:
+        """Ask a broker for its load, for the balancer. Raises its error."""
+        answered = await self._owners.send_to(
+            broker, ("broker-stats",), OwnerCall("GET", ("load-report",))
+        )
+        report = checked(LoadReportBody, answered, f"load report of {broker.broker_id}")
+        return BrokerLoad(
+            broker.instance_id,
+            report.process_cpu,
+            not report.draining,
+            {Bundle.parse(name): _load(each) for name, each in report.bundle_stats.items()},
         )
 
     async def _java(self, call: Call) -> HttpResponse:
         raise UnsupportedFeature(
             "there is no Java virtual machine here; what a broker tells of itself is at /metrics"
         )
+
+
+def _body(traffic: BundleTraffic) -> BundleStatsBody:
+    return BundleStatsBody(
+        traffic.topics,
+        traffic.producers,
+        traffic.consumers,
+        round(traffic.message_rate_in, 3),
+        round(traffic.byte_rate_in, 3),
+        round(traffic.message_rate_out, 3),
+        round(traffic.byte_rate_out, 3),
+    )
+
+
+def _load(body: BundleStatsBody) -> BundleLoad:
+    return BundleLoad(
+        body.topics,
+        body.producer_count + body.consumer_count,
+        body.msg_rate_in + body.msg_rate_out,
+        body.msg_throughput_in + body.msg_throughput_out,
+    )

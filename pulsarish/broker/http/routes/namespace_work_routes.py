@@ -27,7 +27,7 @@ from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BundleOwner
+from pulsarish.metadata.records import BrokerRegistration, BundleOwner
 from pulsarish.model.errors import NotEmpty, NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import HttpResponse
@@ -48,6 +48,10 @@ _MODE: Final = Parameter(
 )
 _SYSTEM: Final = Parameter(
     "includeSystemTopic", "The broker's own topics, too.", bool, default=False
+)
+_DESTINATION: Final = Parameter(
+    "destinationBroker",
+    "Id or HTTP address of the broker that should serve the bundle next; any without it.",
 )
 _BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
 
@@ -111,6 +115,7 @@ class NamespaceWorkRoutes:
                 self._unload_bundle,
                 _ADMIN,
                 "Unload a bundle; clients reconnect to its next owner.",
+                parameters=(_DESTINATION,),
                 owner=True,
             ),
             _post(
@@ -199,9 +204,25 @@ class NamespaceWorkRoutes:
 
     async def _unload_bundle(self, call: Call) -> HttpResponse:
         bundle = await self._bundle(call)
+        named = call.text("destinationBroker")
+        to = self._owners.broker(call, named) if named else None
         await self._owners.require_bundle(call, bundle)
-        await self._topics.unload_bundle(bundle)
+        if to is None:
+            await self._topics.unload_bundle(bundle)
+        elif not self._owners.is_me(to):
+            call.waits_for = f"{bundle} to move to {to.broker_id}"
+            await self._topics.unload_bundle(bundle, to)
         return no_content()
+
+    async def move(
+        self, bundle: Bundle, source: BrokerRegistration, destination: BrokerRegistration
+    ) -> None:
+        """Have ``source`` hand a bundle over, for the balancer. Raises its error."""
+        await self._owners.send_to(
+            source,
+            ("namespaces", bundle.tenant, bundle.namespace, bundle.range),
+            OwnerCall("PUT", ("unload",), query={"destinationBroker": destination.instance_id}),
+        )
 
     # -- all topics
 
