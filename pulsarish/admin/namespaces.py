@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from pulsarish.admin.policies import NAMESPACE, PolicyCalls
 from pulsarish.admin.transport import Names, Record, Transport, namespace_path
-from pulsarish.model.errors import InvalidArgument
 
 __all__ = ["Namespaces"]
 
@@ -66,11 +65,9 @@ class Namespaces(PolicyCalls):
         Their clients reconnect by themselves.
 
         ``bundle``: such as ``0x00000000_0x40000000``. ``destination``: the id or HTTP address of
-        the broker that serves the bundle next. Raises ``InvalidArgument`` for a destination without
-        a bundle, ``NotFound``, and ``ServiceNotReady`` when that broker takes no bundles.
+        the broker that serves the topics next. Raises ``NotFound``, and ``ServiceNotReady`` when
+        that broker takes no bundles.
         """
-        if destination and not bundle:
-            raise InvalidArgument("destination needs bundle: a namespace moves bundle by bundle")
         self._transport.request(
             "PUT",
             [*namespace_path(namespace), *([bundle] if bundle else []), "unload"],

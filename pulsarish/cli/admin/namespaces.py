@@ -148,7 +148,7 @@ def bundles(namespace: str, admin: Admin, output: str) -> None:
     "--destination",
     default="",
     metavar="BROKER",
-    help="Id of the broker that serves the bundle next (default: any).",
+    help="Id of the broker that serves the topics next (default: any).",
 )
 @admin_option
 def unload(namespace: str, bundle: str, destination: str, admin: Admin) -> None:
@@ -161,20 +161,12 @@ def unload(namespace: str, bundle: str, destination: str, admin: Admin) -> None:
       pulsarish namespaces unload acme/orders --bundle 0x00000000_0x40000000
       pulsarish namespaces unload acme/orders --bundle 0x00000000_0x40000000 --destination broker-2
     """
-    if destination and not bundle:
-        raise click.UsageError("--destination needs --bundle: pulsarish namespaces bundles")
     finish(
         f"unloading {namespace}",
         lambda: admin.namespaces.unload(namespace, bundle=bundle, destination=destination),
     )
-    if destination:
-        say(f"bundle {bundle} of {namespace} is at {destination}")
-    else:
-        say(
-            f"bundle {bundle} of {namespace} unloaded"
-            if bundle
-            else f"namespace {namespace} unloaded"
-        )
+    what = f"bundle {bundle} of {namespace}" if bundle else f"namespace {namespace}"
+    say(f"{what} is at {destination}" if destination else f"{what} unloaded")
 
 
 @namespaces.command()

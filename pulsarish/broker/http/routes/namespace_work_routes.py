@@ -51,7 +51,7 @@ _SYSTEM: Final = Parameter(
 )
 _DESTINATION: Final = Parameter(
     "destinationBroker",
-    "Id or HTTP address of the broker that should serve the bundle next; any without it.",
+    "Id or HTTP address of the broker that serves the topics next; any without it.",
 )
 _BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
 
@@ -107,7 +107,7 @@ class NamespaceWorkRoutes:
                 self._unload,
                 _ADMIN,
                 "Unload all bundles of a namespace; clients reconnect to the next owners.",
-                parameters=(AUTHORITATIVE,),
+                parameters=(AUTHORITATIVE, _DESTINATION),
             ),
             Route(
                 "PUT",
@@ -194,12 +194,14 @@ class NamespaceWorkRoutes:
 
     async def _unload(self, call: Call) -> HttpResponse:
         """Unload all bundles. Bundles without an owner stay as they are."""
+        named = call.text("destinationBroker")
+        query = {"destinationBroker": self._owners.broker(call, named).instance_id} if named else {}
         bundles = await self._all_bundles(call)
         owned = await self._records.get_many([bundle.path for bundle in bundles], BundleOwner)
         for bundle, owner in zip(bundles, owned, strict=True):
             if owner is not None and owner[0].broker_id:
                 call.waits_for = f"the owner of {bundle} to let it go"
-                await self._owners.send_bundle(bundle, OwnerCall("PUT", ("unload",)))
+                await self._owners.send_bundle(bundle, OwnerCall("PUT", ("unload",), query=query))
         return no_content()
 
     async def _unload_bundle(self, call: Call) -> HttpResponse:
