@@ -77,6 +77,8 @@ class ClusterSettings:
     limits: Limits = USUAL
     racks: int = 1
     """Number of racks. Bookies are assigned to them in turn."""
+    balances: bool = False
+    """The balancer runs again and again, and bundles rest for a moment only."""
     binary_face: bool = False
     """Brokers also serve Apache Pulsar's protocol."""
 
@@ -200,6 +202,14 @@ def _bookie_config(name: str, settings: ClusterSettings, *, wipes: int) -> Booki
     return msgspec.structs.replace(config, **settings.limits.bookie)
 
 
+_BUSY_BALANCER: Final = {
+    "load_balancer_interval_seconds": 0.4,
+    "load_balancer_imbalance_percent": 5,
+    "load_balancer_bundle_rest_seconds": 0.8,
+    "load_balancer_wait_seconds": 0.5,
+}
+
+
 def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
     ensemble_size, write_quorum, ack_quorum = settings.quorums
     log = ManagedLedgerOptions(
@@ -250,6 +260,8 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         max_unacked_messages_per_consumer=200,
         max_unacked_messages_per_subscription=400,
     )
+    if settings.balances:
+        config = msgspec.structs.replace(config, **_BUSY_BALANCER)
     return msgspec.structs.replace(config, **limits.broker)
 
 

@@ -45,6 +45,7 @@ STANDING: Final = (
     "broker pings",
     "broker registry",
     "checkpoint",
+    "drain",
     "election ",
     "ends of credentials",
     "ends of streams",

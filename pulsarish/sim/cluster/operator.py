@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from pulsarish.broker.ownership.bundles import bundles_of
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerState
@@ -43,6 +44,8 @@ _UNLOAD_SHARE: Final = 0.7
 _POLICY_PAUSE_SECONDS: Final = 1.5
 _RIVAL_PAUSE_SECONDS: Final = 2.5
 _TOGGLE_PAUSE_SECONDS: Final = 1.5
+_MOVE_PAUSE_SECONDS: Final = 0.7
+_MOVED_SHARE: Final = 0.7
 DEDUPLICATION: Final = "deduplication"
 
 # None of these changes what is promised: neither what a subscription must get nor what is a
@@ -182,6 +185,33 @@ class Operator:
             await self._set_policy(
                 rng.choice(self.cluster.brokers), DEDUPLICATION, rng.choice((True, False, None))
             )
+
+    async def move_bundles(self, rng: random.Random) -> None:
+        """Move bundles to brokers, and drain brokers for a while, beside the balancer."""
+        brokers = self.cluster.brokers
+        bundles = bundles_of("public", "default", self.cluster.settings.bundles)
+        while not self.stage.over:
+            await asyncio.sleep(rng.expovariate(1 / _MOVE_PAUSE_SECONDS))
+            drained, way = rng.choice(brokers), rng.random()
+            if way < _MOVED_SHARE:
+                target = f"{NAMESPACE}/{rng.choice(bundles).range}/unload"
+                target += f"?destinationBroker={rng.choice(brokers)}"
+                await self._change(rng.choice(brokers), "PUT", target)
+            else:
+                target = f"/admin/v2/brokers/{drained}/drain"
+                await self._change(rng.choice(brokers), "PUT", target)
+                await asyncio.sleep(rng.expovariate(1 / _MOVE_PAUSE_SECONDS))
+                # A broker may miss this, and drains on: it serves what no other broker takes.
+                await self._change(rng.choice(brokers), "DELETE", target)
+
+    async def _change(self, broker: str, method: str, target: str) -> None:
+        async def inside(world: World) -> None:
+            await administer(self.stage, world, broker, method, target)
+
+        try:
+            await self.node.run(inside)
+        except (NodeDied, StreamBroken, TimeoutError) as error:
+            self.stage.trace(f"{method} {target} has no answer: {error!r}")
 
     async def take_deduplication_back(self) -> None:
         await self._set_policy(self.cluster.brokers[0], DEDUPLICATION, None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pulsarish.sim.mutants.balance import BALANCE_MUTANTS
 from pulsarish.sim.mutants.cluster import CLUSTER_MUTANTS
 from pulsarish.sim.mutants.containment import CONTAINMENT_MUTANTS
 from pulsarish.sim.mutants.disk import DISK_MUTANTS
@@ -44,6 +45,7 @@ _ALL: Final = (
     *RIGHTS_MUTANTS,
     *FACE_MUTANTS,
     *PATTERN_MUTANTS,
+    *BALANCE_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}

@@ -41,6 +41,7 @@ REPLICA_READERS: Final = ("follower0", "follower1")
 _NODES: Final[dict[str, tuple[str, ...]]] = {
     "seeks": ("seeker", "wanderer"),
     "policies": ("manager",),
+    "moves": ("shifter",),
     "rivals": ("rival",),
     "topics": ("founder",),
     "resets": (MOVER,),
@@ -96,6 +97,7 @@ _CHANCES: Final = {
     "tight": 0.35,
     "harsh": 0.4,
     "duel": 0.25,
+    "moves": 0.3,
     "wide": 0.2,
     "long": 0.03,
     "hostile": 0.2,

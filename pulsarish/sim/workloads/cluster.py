@@ -437,6 +437,10 @@ class _Run:
             yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(
                 self._extra("policies")
             )
+        if "moves" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["shifter"]).move_bundles(
+                self._extra("moves")
+            )
         if "rivals" in self.extras:
             yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(
                 self._extra("rivals"), self.invariants
@@ -741,6 +745,8 @@ def run_seed(
         )
     if "wide" in taking_part:
         drawn = widen(drawn, extra_stream(seed, "wide"))
+    if "moves" in taking_part:
+        drawn = replace(drawn, balances=True)
     if "hostile" in taking_part:
         drawn = with_small_peer_limits(drawn)
         # A peer without rights is ended before it can send anything.
