@@ -128,7 +128,10 @@ class LoadedTopics:
         )
 
     async def replica(self, name: str) -> ServedTopic:
-        """Return the topic for readers, whoever owns it. Raises as ``Replicas.get``."""
+        """Return the topic for readers; another broker may own it.
+
+        Raises as ``Replicas.get``.
+        """
         return await self.replicas.get(name)
 
     def served(self) -> list[ServedTopic]:

@@ -99,7 +99,7 @@ class Lookup:
         return (await self._ask(topic, pb.OWNER, avoid)).address
 
     async def replica(self, topic: str, *, avoid: str = "") -> str:
-        """Return the address of a broker that serves readers of the topic, whoever owns it.
+        """Return the address of a broker that serves readers of the topic, rather not its owner.
 
         The broker ``avoid`` is asked last. Raises as ``owner``.
         """

@@ -402,7 +402,7 @@ CLUSTER_MUTANTS: Final = (
     _mutant(
         "replica_leaves_a_ledger_early",
         "a replica reads a ledger to the end that closing it has decided, before it goes on",
-        (3, 17),
+        (),
         replacing(FollowedLog, "_look", _left_where_it_was),
         _check_replicas,
         seeds=20,
