@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pulsarish.broker.progress.collect import snapshot_of
+from pulsarish.broker.progress.explain import explain
 from pulsarish.client.api.asyncio_client import AsyncProducer
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
@@ -289,7 +291,11 @@ def test_a_bucket_that_is_unreadable_is_waited_for_and_then_given_up(
         brokered.node(owner_of(brokered)).crash()
         await producer.send(b"now")
         assert await take(consumer, 10_000) == []
-        assert "none answers" in brokered.subscription(TOPIC, "s").dispatcher.reads.failure
+        subscription = brokered.subscription(TOPIC, "s")
+        assert "none answers" in subscription.dispatcher.reads.failure
+        now_ms = brokered.world.clock.wall_ms()
+        waiting = explain(snapshot_of(subscription, now_ms))
+        assert waiting.reason == "read_failed", "the watchdog leaves it alone"
         if given_up:
             await brokered.world.clock.sleep(120)
         broken.clear()

@@ -152,12 +152,18 @@ class DispatchLoop:
             await self._wait_for_work()
             self._woken.clear()
             if not self._delays.is_ready:
+                self._note_reading()
                 await self._delays.prepare()
+                subscription.marks.reading_since_ms = 0
                 self._woken.set()
                 continue
             self._redeliver_unacked()
             await self._dispatch(subscription.dispatcher)
         self._is_running = False
+
+    def _note_reading(self) -> None:
+        marks, clock = self._subscription.marks, self._world.clock
+        marks.reading_since_ms, marks.reading_since_seconds = clock.wall_ms(), clock.monotonic()
 
     async def _wait_for_work(self) -> None:
         wait_seconds = self._making.wait_seconds(self._subscription.dispatcher)
@@ -213,8 +219,7 @@ class DispatchLoop:
             read = dispatcher.plan(end, blocked=cursor.blocked)
             if read is None:
                 break
-            marks.reading_since_ms = self._world.clock.wall_ms()
-            marks.reading_since_seconds = self._world.clock.monotonic()
+            self._note_reading()
             self.reads_begun += 1
             try:
                 entries = await source.read(
