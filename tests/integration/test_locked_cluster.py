@@ -48,7 +48,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     def audited(plan: list[NodePlan]) -> None:
         for node in plan:
             if node.role == "broker":
-                node.settings.append(f"audit_topic={AUDIT_TOPIC}")
+                # A topic that moves would end the streams that a test watches.
+                node.settings += [f"audit_topic={AUDIT_TOPIC}", "load_balancer_enabled=false"]
 
     with running_cluster(directory, bookies=2, brokers=2, locked=True, prepare=audited) as running:
         yield running

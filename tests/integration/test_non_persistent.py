@@ -329,6 +329,7 @@ def test_a_reader_goes_on_where_the_topic_is_next_although_positions_begin_anew(
             b"%d" % number for number in range(5)
         ]
         await brokered.administer("PUT", f"{PATH}/t/unload", owner=TopicName.parse(TOPIC))
+        await brokered.world.clock.sleep(1.0)  # until they know
         await brokered.until(lambda: producer.is_connected() and reader.is_connected())
         message_id = await producer.send(b"after")
         assert message_id.entry_id() == 0

@@ -364,7 +364,7 @@ def _with_ledgers(record: TopicRecord, ledgers: tuple[Any, ...]) -> TopicRecord:
 
 
 def _nothing_held_back(was: Any) -> object:
-    def safe_mark(_views: Views, mark: Position) -> Position:
+    def safe_mark(_views: Views, mark: Position, *, until_compacted: bool) -> Position:
         return mark
 
     return safe_mark

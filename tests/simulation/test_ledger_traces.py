@@ -20,7 +20,11 @@ from pulsarish.sim.workloads.ledgers import LedgerSettings, run_ledgers
 from pulsarish.sim.workloads.safeguard import Patch, replacing
 
 MUTANT_SEEDS = range(4)
-LIVENESS = ("room_not_announced", "change_goes_on_after_the_end")
+LIVENESS = (
+    "room_not_announced",
+    "change_goes_on_after_the_end",
+    "late_replica_taken_for_negative",
+)
 """Mutants that do nothing which the protocol forbids: they do nothing at all, or raise before they
 do.
 """

@@ -15,6 +15,7 @@ from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+from pulsarish.managed_ledger.readable_log import ReadableLog
 from pulsarish.runtime.containment import ScopeKind
 from pulsarish.runtime.seams import HttpRequest, World
 from pulsarish.sim.workloads.safeguard import Patch, replacing
@@ -193,7 +194,7 @@ def test_a_read_that_never_answers_is_given_up_after_minutes() -> None:
         assert [each.sequence_id for each in got] == list(range(10))
         assert stalls(cluster) == 1
 
-    with replacing(ManagedLedger, "read", never_answered)():
+    with replacing(ReadableLog, "read", never_answered)():
         run(scenario)
 
 

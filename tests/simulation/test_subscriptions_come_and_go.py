@@ -74,7 +74,7 @@ def test_skipping_messages_does_not_undo_a_seek_that_came_meanwhile() -> None:
         for turns in range(8):
             await subscription.seek(EARLIEST, 0)
             await subscription.skip(6)
-            topic.log._forget_cached()
+            topic.log._reader.close()
             skipping = asyncio.ensure_future(subscription.skip(2))
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -152,7 +152,7 @@ def test_a_seek_whose_consumer_is_gone_moves_nothing() -> None:
         command = Subscribe(1, 1, TOPIC, "s")
         for turns in range(8):
             subscription, consumer = await topic.subscribe(command, Outlet(), "")
-            topic.log._forget_cached()
+            topic.log._reader.close()
             seek = asyncio.ensure_future(subscription.seek(None, 1, by=consumer))
             for _ in range(turns):
                 await asyncio.sleep(0)

@@ -6,6 +6,7 @@ no task is started.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from pulsarish.broker.topics.policy_enforcement import check_quota, is_quota_kept
@@ -35,20 +36,26 @@ class QuotaWatch:
         self._checking: set[str] = set()
         self._failing: set[str] = set()  # topics whose last check failed
         self._stopped = False
+        self._has_topics = asyncio.Event()
 
     def start(self) -> None:
         _ = run_in_background(self._world.tasks, self._world.clock, "backlog quotas", self._run)
 
     def stop(self) -> None:
         self._stopped = True
+        self._has_topics.set()
 
     def follow(self, topic: Topic) -> None:
         """Watch a topic while it has a quota. Call it when it was loaded or has new policies."""
         if _is_limited(topic):
             self._topics[topic.name.full] = topic
+            self._has_topics.set()
 
     async def _run(self) -> None:
         while not self._stopped:
+            if not self._topics:
+                self._has_topics.clear()
+                await self._has_topics.wait()
             await self._world.clock.sleep(_INTERVAL_SECONDS)
             now_ms = self._world.clock.wall_ms()
             for number, (full, topic) in enumerate(list(self._topics.items()), 1):
