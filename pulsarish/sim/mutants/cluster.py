@@ -491,7 +491,7 @@ CLUSTER_MUTANTS: Final = (
         (16,),
         replacing(Bucket, "rewind", _bucket_goes_on),
         _check_parcels,
-        seeds=20,
+        seeds=30,
     ),
     _mutant(
         "foreign_id_acknowledged",
