@@ -195,6 +195,7 @@ class Balance:
             if known is None:
                 known = self._bundles[bundle] = _Bundle(load.broker, seen.work, seen.topics)
             elif known.owner != load.broker:
+                self._left(bundle, known)
                 self._owner_changed(known, load.broker, now)
             if now < known.settled_at:
                 known.work = max(known.work, seen.work)
@@ -215,6 +216,13 @@ class Balance:
             if work >= _CORRECTED_WORK_MIN:
                 wanted = min(max((load.cpu - _IDLE_CPU) / work, 1.0), _CORRECTION_MAX)
             broker.correction += (wanted - broker.correction) * share
+
+    def _left(self, bundle: Bundle, known: _Bundle) -> None:
+        """Take a bundle from its former owner, whose last report still had it."""
+        former = self._brokers.get(known.owner)
+        if former is not None and former.bundles.pop(bundle, None) is not None:
+            former.work -= known.work
+            former.units -= known.units
 
     def _owner_changed(self, bundle: _Bundle, owner: str, now: float) -> None:
         bundle.owner, bundle.settled_at = owner, now + _SETTLE_SECONDS

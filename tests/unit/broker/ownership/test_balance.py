@@ -183,6 +183,22 @@ def test_a_moved_bundle_counts_before_its_new_owner_has_measured_it() -> None:
     assert len(cluster.moves) == len(moved)
 
 
+def test_a_bundle_counts_for_the_broker_that_reported_it_last() -> None:
+    """A report may be older than the bundle's last change of hands."""
+    first, second = bundles(2)
+    cluster = Cluster({"a": [first, second], "b": []})
+    cluster.round()
+    cluster.owned["b"] = [first]  # and "a" still says that it has it
+    for rate in (5_000, 100, 9_000):
+        cluster.loads[first] = BundleLoad(topics=1, message_rate=rate)
+        cluster.balance.set_members(["a", "b"], cluster.now)
+        for name in ("b", "a", "b"):
+            found = {bundle: cluster.load(bundle) for bundle in cluster.owned[name]}
+            cluster.balance.note(BrokerLoad(name, 0.0, True, found), cluster.now)
+            cluster.balance.check()
+        cluster.now += ROUND
+
+
 def test_rounds_are_limited_and_the_next_one_goes_on() -> None:
     limits = BalanceLimits(moves_max=6, moves_of_broker_max=6)
     cluster = Cluster({"a": bundles(40), "b": []}, limits)
