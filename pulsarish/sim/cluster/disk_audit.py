@@ -15,6 +15,7 @@ other copies exist for such a loss.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["HasBookies", "look_at_disks", "look_for_garbage"]
 
 _LEDGERS_MAX: Final = 100_000
+_GARBAGE_AGAIN_SECONDS: Final = 30.0  # longer than two looks of a bookie at its ledgers
 
 _Key = tuple[int, int]  # ledger, entry
 
@@ -127,17 +129,31 @@ async def look_at_disks(
 async def look_for_garbage(cluster: HasBookies, report: Callable[[str, str], None]) -> None:
     """Report ``garbage``: a ledger on a bookie that the metadata do not know, once the bookie has
     had the time to check.
+
+    A cursor may have made and deleted a ledger just now, so what is found is looked for again.
     """
+    found = await _unknown_ledgers(cluster)
+    if not any(found.values()):
+        return
+    await asyncio.sleep(_GARBAGE_AGAIN_SECONDS)
+    again = await _unknown_ledgers(cluster)
+    for name, ledgers in found.items():
+        if left := [ledger_id for ledger_id in ledgers if ledger_id in again.get(name, ())]:
+            report("garbage", f"{name} still holds {left}, which are deleted")
+
+
+async def _unknown_ledgers(cluster: HasBookies) -> dict[str, list[int]]:
+    """Return the ledgers of each bookie that the metadata do not know."""
     tree = cluster.sim.metadata.tree
+    found: dict[str, list[int]] = {}
     for name, bookie in cluster.bookies_up():
 
         async def inside(_world: World, bookie: Bookie = bookie) -> list[int]:
             return (await bookie.store.list_ledgers(-1, _LEDGERS_MAX))[0]
 
         held = await cluster.sim.nodes[name].run(inside)
-        left = [ledger_id for ledger_id in held if tree.get(paths.ledger(ledger_id)) is None]
-        if left:
-            report("garbage", f"{name} still holds {left}, which are deleted")
+        found[name] = [ledger_id for ledger_id in held if tree.get(paths.ledger(ledger_id)) is None]
+    return found
 
 
 def _found(answer: ReadAnswer) -> bytes | memoryview | None:
