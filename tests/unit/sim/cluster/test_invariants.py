@@ -25,6 +25,7 @@ from pulsarish.model.ledger_metadata import (
 )
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Op, World
+from pulsarish.sim.cluster import disk_audit
 from pulsarish.sim.cluster.cluster import LEDGER_OPTIONS, SimCluster, draw_cluster
 from pulsarish.sim.cluster.core_checks import check_cores
 from pulsarish.sim.cluster.disk_audit import look_at_disks, look_for_garbage
@@ -435,7 +436,9 @@ def test_copies_that_differ_are_found() -> None:
     assert after_writing(look) == ["NoOutOfOrderEntries"]
 
 
-def test_a_deleted_ledger_that_bookies_keep_is_garbage_until_they_have_looked() -> None:
+def test_a_deleted_ledger_that_bookies_keep_is_garbage_until_they_have_looked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def look(
         cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]
     ) -> None:
@@ -456,6 +459,8 @@ def test_a_deleted_ledger_that_bookies_keep_is_garbage_until_they_have_looked() 
         await look_for_garbage(cluster, report)
 
     assert after_writing(look) == []
+    assert after_writing(at_once) == [], "it is gone when it is looked for again"
+    monkeypatch.setattr(disk_audit, "_GARBAGE_AGAIN_SECONDS", 0.01)
     assert after_writing(at_once) == ["garbage"]
 
 
