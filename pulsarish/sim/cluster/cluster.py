@@ -260,8 +260,8 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         max_unacked_messages_per_consumer=200,
         max_unacked_messages_per_subscription=400,
     )
-    if settings.balances:
-        config = msgspec.structs.replace(config, **_BUSY_BALANCER)
+    balancer = _BUSY_BALANCER if settings.balances else {"load_balancer_enabled": False}
+    config = msgspec.structs.replace(config, **balancer)
     return msgspec.structs.replace(config, **limits.broker)
 
 
