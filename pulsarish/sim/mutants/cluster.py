@@ -13,7 +13,6 @@ from typing import Any, Final
 from pulsarish.broker.clients.commands import Outcome
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.producer import Flight, Flights
-from pulsarish.broker.dispatchers.delay_bucket import Bucket
 from pulsarish.broker.dispatchers.delayed import DelayedEntries
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, Line
 from pulsarish.broker.dispatchers.reads import Ready
@@ -341,13 +340,6 @@ def _bucket_of_all(_was: object) -> object:
     return holds
 
 
-def _bucket_goes_on(_was: object) -> object:
-    def rewind(_bucket: Bucket, _position: Position) -> None:
-        return
-
-    return rewind
-
-
 def _check_any(seed: int) -> None:
     judge(run_seed(seed, extras=()))
 
@@ -483,15 +475,6 @@ CLUSTER_MUTANTS: Final = (
         replacing(DelayedEntries, "holds", _bucket_of_all),
         _check_parcels,
         seeds=20,
-    ),
-    _mutant(
-        "delayed_bucket_goes_on",
-        "a bucket of delayed entries begins again when its consumers have left: what they had not "
-        "acknowledged comes again",
-        (16,),
-        replacing(Bucket, "rewind", _bucket_goes_on),
-        _check_parcels,
-        seeds=30,
     ),
     _mutant(
         "foreign_id_acknowledged",
