@@ -36,12 +36,12 @@ if TYPE_CHECKING:
         RegexSubscriptionMode,
     )
     from pulsarish.client.message_id import MessageId
-    from pulsarish.client.messages.message import Message
-    from pulsarish.client.messages.options import (
+    from pulsarish.client.messages.consumer_options import (
         ConsumerBatchReceivePolicy,
         ConsumerDeadLetterPolicy,
         ConsumerKeySharedPolicy,
     )
+    from pulsarish.client.messages.message import Message
     from pulsarish.client.messages.topic_filter import Wildcard
     from pulsarish.client.result import Result
     from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
@@ -198,7 +198,7 @@ _MODULES = {
     ),
     "client.messages.message": ("Message",),
     "client.message_id": ("MessageId",),
-    "client.messages.options": (
+    "client.messages.consumer_options": (
         "ConsumerBatchReceivePolicy",
         "ConsumerDeadLetterPolicy",
         "ConsumerKeySharedPolicy",

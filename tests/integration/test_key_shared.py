@@ -15,8 +15,8 @@ from pulsarish.client.enums import (
     InitialPosition,
     KeySharedMode,
 )
+from pulsarish.client.messages.consumer_options import ConsumerKeySharedPolicy
 from pulsarish.client.messages.message import Message
-from pulsarish.client.messages.options import ConsumerKeySharedPolicy
 from pulsarish.model.errors import ConsumerAssign, ConsumerBusy, NotAllowed, Timeout
 from pulsarish.wire.entry import key_hash
 from tests.support.brokered import Brokered, play_with_brokers

@@ -11,8 +11,8 @@ from functools import partial
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
+from pulsarish.client.messages.consumer_options import ConsumerDeadLetterPolicy
 from pulsarish.client.messages.message import Message
-from pulsarish.client.messages.options import ConsumerDeadLetterPolicy
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world.connections import client_connections

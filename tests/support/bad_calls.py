@@ -12,8 +12,8 @@ from typing import Any
 
 import pulsarish
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.consumer_options import ConsumerDeadLetterPolicy
 from pulsarish.client.messages.message import Entry, Message, OpenedEntry
-from pulsarish.client.messages.options import ConsumerDeadLetterPolicy
 from pulsarish.client.schemas.schema import BytesSchema
 
 __all__ = ["BAD_CALLS", "BadCall", "Things", "methods_with_arguments"]

@@ -47,13 +47,9 @@ from pulsarish.client.messages.arguments import (
     producer_options,
     reader_options,
 )
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.entry_encoder import Extras
-from pulsarish.client.messages.options import (
-    ConsumerOptions,
-    ProducerOptions,
-    check_schema,
-    topics_of,
-)
+from pulsarish.client.messages.options import ProducerOptions, check_schema, topics_of
 from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter

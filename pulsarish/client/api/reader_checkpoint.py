@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.options import ConsumerOptions
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.model.errors import InvalidArgument
 
 __all__ = ["ReaderCheckpoint", "checkpoint_key", "position_in"]

@@ -8,9 +8,9 @@ from typing import Final
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.consumer.letter_topic import LetterTopic
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.letters import redriven
 from pulsarish.client.messages.message import Message
-from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.model.errors import Timeout
 
 __all__ = ["Redrive"]

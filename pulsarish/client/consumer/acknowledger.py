@@ -19,9 +19,9 @@ from pulsarish.client.consumer.redelivery import EntryKey
 from pulsarish.client.consumer.subscription_session import SubscriptionSession
 from pulsarish.client.consumer.unacked_messages import DAMAGED_RETRY_MS, UnackedMessages
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.letters import dead_letter, letter_topic_name, retry_letter
 from pulsarish.client.messages.message import Message
-from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.model.errors import PulsarishError
 
 __all__ = ["Acknowledger"]

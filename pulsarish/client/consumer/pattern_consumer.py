@@ -22,7 +22,7 @@ from pulsarish.client.consumer.topic_consumer import TopicConsumer
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
 from pulsarish.client.enums import ConsumerCryptoFailureAction, InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.options import ConsumerOptions
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.model.errors import (
     AlreadyClosed,
     InvalidArgument,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pulsarish.client.consumer.receive_queue import ReceiveQueue
 from pulsarish.client.consumer.subscribe_command import first_wanted
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.options import ConsumerOptions
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["ReaderPosition"]

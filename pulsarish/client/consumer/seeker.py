@@ -14,7 +14,7 @@ from pulsarish.client.consumer.seek_tracker import SeekTracker
 from pulsarish.client.consumer.subscribe_command import first_wanted
 from pulsarish.client.consumer.subscription_session import SubscriptionSession
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.options import ConsumerOptions
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.model.errors import PulsarishError
 from pulsarish.wire._pb import broker_pb2 as pb
 

@@ -18,7 +18,7 @@ from pulsarish.client.consumer.reader_position import ReaderPosition
 from pulsarish.client.consumer.seek_tracker import SeekTracker
 from pulsarish.client.consumer.subscribe_command import subscribe_command
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.options import ConsumerOptions
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.model.errors import AlreadyClosed, ConnectError, PulsarishError, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger

@@ -20,8 +20,8 @@ from pulsarish.client.consumer.seeker import Seeker
 from pulsarish.client.consumer.subscription_session import SubscriptionSession
 from pulsarish.client.consumer.unpacker import Unpacker
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.message import Entry, open_entry
-from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.model.errors import ChecksumError, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger

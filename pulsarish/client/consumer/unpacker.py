@@ -13,8 +13,8 @@ from pulsarish.client.consumer.unacked_messages import UnackedMessages
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
 from pulsarish.client.enums import ConsumerCryptoFailureAction
 from pulsarish.client.message_id import MessageId, known_id
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.message import Entry, Message
-from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.model.errors import ChecksumError, CryptoError, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger

@@ -27,14 +27,13 @@ from pulsarish.client.enums import (
     RegexSubscriptionMode,
 )
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.options import (
-    ClientOptions,
+from pulsarish.client.messages.consumer_options import (
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
     ConsumerOptions,
-    ProducerOptions,
 )
+from pulsarish.client.messages.options import ClientOptions, ProducerOptions
 from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import InvalidArgument

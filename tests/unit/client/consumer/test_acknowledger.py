@@ -16,8 +16,8 @@ from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.acknowledger import Acknowledger
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.subscription_session import SubscriptionSession
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.message import Message, open_entry
-from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.model.topic_name import TopicName
 from tests.unit.client.consumer.test_receiving import entry

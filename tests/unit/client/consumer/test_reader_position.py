@@ -10,8 +10,8 @@ from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
 from pulsarish.client.consumer.reader_position import ReaderPosition
 from pulsarish.client.consumer.receive_queue import ReceiveQueue
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.message import Message, open_entry
-from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.wire._pb import broker_pb2 as pb
 from tests.unit.client.consumer.test_receiving import entry

@@ -13,8 +13,8 @@ from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.receive_queue import ReceiveQueue
 from pulsarish.client.consumer.unacked_messages import UnackedMessages
 from pulsarish.client.consumer.unpacker import Unpacker
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.message import Entry, Message, open_entry
-from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.model.errors import CryptoError
 from pulsarish.model.topic_name import TopicName

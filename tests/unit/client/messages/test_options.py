@@ -12,16 +12,14 @@ import pytest
 from pulsarish.client.checks import check_timeout
 from pulsarish.client.enums import ConsumerType, HashingScheme, KeySharedMode
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.entry_encoder import Extras
-from pulsarish.client.messages.options import (
-    ClientOptions,
+from pulsarish.client.messages.consumer_options import (
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
     ConsumerOptions,
-    ProducerOptions,
-    make_extras,
 )
+from pulsarish.client.messages.entry_encoder import Extras
+from pulsarish.client.messages.options import ClientOptions, ProducerOptions, make_extras
 from pulsarish.model.errors import (
     InvalidArgument,
     InvalidConfiguration,

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from pulsarish.client.enums import RegexSubscriptionMode
-from pulsarish.client.messages.options import ConsumerOptions, topics_of
+from pulsarish.client.messages.consumer_options import ConsumerOptions
+from pulsarish.client.messages.options import topics_of
 from pulsarish.client.messages.topic_filter import TopicFilter, Wildcard, filter_of
 from pulsarish.model.errors import InvalidArgument, InvalidTopicName, PulsarishError
 from pulsarish.model.topic_pattern import compile_pattern

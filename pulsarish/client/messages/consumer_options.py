@@ -1,0 +1,448 @@
+"""The options of consumers and readers, checked when the program gives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from copy import copy
+from itertools import pairwise
+from typing import Any, Final
+
+from pulsarish.client.backoff import MultiplierRedeliveryBackoff
+from pulsarish.client.checks import (
+    INT64_MAX,
+    check_callable,
+    check_flag,
+    check_mapping,
+    check_number,
+    check_text,
+    check_type,
+    shown,
+)
+from pulsarish.client.enums import (
+    ConsumerCryptoFailureAction,
+    ConsumerType,
+    InitialPosition,
+    KeySharedMode,
+    RegexSubscriptionMode,
+)
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.letters import RECONSUMES_MAX, letter_topic_name
+from pulsarish.client.messages.options import check_schema, topics_of, unsupported
+from pulsarish.client.messages.topic_filter import TopicFilter, Wildcard, filter_of
+from pulsarish.client.schemas.schema import Schema
+from pulsarish.model.errors import InvalidArgument, InvalidTopicName, UnsupportedFeature
+from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.wire.entry import KEY_HASHES
+
+__all__ = [
+    "ConsumerBatchReceivePolicy",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerKeySharedPolicy",
+    "ConsumerOptions",
+]
+
+_PERMITS_MAX: Final = 2**31 - 1
+_SECONDS_MAX: Final = 2**31 - 1
+
+
+class ConsumerBatchReceivePolicy:
+    """When ``batch_receive`` returns: at a number of messages or bytes, or after a time; 0 or less:
+    no limit.
+    """
+
+    def __init__(
+        self,
+        max_num_message: int = -1,
+        max_num_bytes: int = 10 * 1024 * 1024,
+        timeout_ms: int = 100,
+    ) -> None:
+        for name, value in (
+            ("max_num_message", max_num_message),
+            ("max_num_bytes", max_num_bytes),
+            ("timeout_ms", timeout_ms),
+        ):
+            check_type(name, value, int, "an int")
+        if max_num_message <= 0 and max_num_bytes <= 0 and timeout_ms <= 0:
+            raise InvalidArgument(
+                "a batch receive policy needs at least one of max_num_message, max_num_bytes, "
+                "timeout_ms above 0"
+            )
+        self.max_messages = max_num_message if max_num_message > 0 else INT64_MAX
+        self.max_bytes = max_num_bytes if max_num_bytes > 0 else INT64_MAX
+        self.timeout_seconds = timeout_ms / 1_000 if timeout_ms > 0 else None
+
+
+class ConsumerDeadLetterPolicy:
+    """Move a message to another topic and acknowledge it after ``max_redeliver_count``
+    redeliveries, or calls of ``reconsume_later``.
+
+    Defaults: ``TOPIC-SUBSCRIPTION-DLQ``, and ``TOPIC-SUBSCRIPTION-RETRY`` for messages that are to
+    be consumed later.
+    """
+
+    def __init__(
+        self,
+        max_redeliver_count: int,
+        dead_letter_topic: str | None = None,
+        initial_subscription_name: str | None = None,
+        retry_letter_topic: str | None = None,
+    ) -> None:
+        self.max_redeliver_count = check_number("max_redeliver_count", max_redeliver_count, 1)
+        self.dead_letter_topic = (
+            TopicName.parse(check_text("dead_letter_topic", dead_letter_topic)).full
+            if dead_letter_topic is not None
+            else None
+        )
+        self.retry_letter_topic = (
+            TopicName.parse(check_text("retry_letter_topic", retry_letter_topic)).full
+            if retry_letter_topic is not None
+            else None
+        )
+        if initial_subscription_name is not None:
+            raise UnsupportedFeature(
+                "initial_subscription_name is not supported yet: subscribe to the dead letter "
+                "topic before messages go there"
+            )
+
+
+class ConsumerKeySharedPolicy:
+    """How a key-shared subscription divides keys.
+
+    All its connected consumers have the same mode and flag.
+
+    ``sticky_ranges``: ranges of hashes, first and last included, 0 to 65535. With mode ``Sticky``
+    this consumer receives the keys in them.
+    """
+
+    def __init__(
+        self,
+        key_shared_mode: KeySharedMode = KeySharedMode.AutoSplit,
+        allow_out_of_order_delivery: bool = False,
+        sticky_ranges: list[tuple[int, int]] | None = None,
+    ) -> None:
+        check_type("key_shared_mode", key_shared_mode, KeySharedMode, "a pulsarish.KeySharedMode")
+        self.key_shared_mode = key_shared_mode
+        self.allow_out_of_order_delivery = check_flag(
+            "allow_out_of_order_delivery", allow_out_of_order_delivery
+        )
+        self.sticky_ranges = _check_ranges(sticky_ranges)
+        if key_shared_mode is KeySharedMode.Sticky and not self.sticky_ranges:
+            raise InvalidArgument(
+                "sticky_ranges is empty: with KeySharedMode.Sticky name at least one range of 0 "
+                "to 65535"
+            )
+        if key_shared_mode is KeySharedMode.AutoSplit and self.sticky_ranges:
+            raise InvalidArgument("sticky_ranges needs key_shared_mode KeySharedMode.Sticky")
+
+
+def _check_ranges(given: object) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    if given is not None and not isinstance(given, list):
+        raise InvalidArgument(
+            f"sticky_ranges is {shown(given)}: pass a list of pairs (first, last)"
+        )
+    for pair in given or ():
+        is_pair = (
+            isinstance(pair, (tuple, list))
+            and len(pair) == 2
+            and all(type(each) is int for each in pair)
+        )
+        if not is_pair or not 0 <= pair[0] <= pair[1] < KEY_HASHES:
+            raise InvalidArgument(
+                f"sticky_ranges has {shown(pair)}: pass pairs (first, last) of 0 to "
+                f"{KEY_HASHES - 1}, first not above last"
+            )
+        ranges.append((pair[0], pair[1]))
+    for before, after in pairwise(sorted(ranges)):
+        if after[0] <= before[1]:
+            raise InvalidArgument(
+                f"sticky_ranges has {list(before)} and {list(after)}, which overlap"
+            )
+    return ranges
+
+
+class ConsumerOptions:
+    """Options of ``subscribe`` and ``create_reader``."""
+
+    def __init__(
+        self,
+        topic: str | list[str] | re.Pattern[str] | Wildcard,
+        subscription_name: str,
+        *,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        schema: Schema | None = None,
+        message_listener: Callable[[Any, Any], object] | None = None,
+        receiver_queue_size: int = 1_000,
+        max_total_receiver_queue_size_across_partitions: int = 50_000,
+        consumer_name: str | None = None,
+        unacked_messages_timeout_ms: int | None = None,
+        broker_consumer_stats_cache_time_ms: int = 30_000,
+        negative_ack_redelivery_delay_ms: int = 60_000,
+        negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
+        is_read_compacted: bool = False,
+        properties: Mapping[str, str] | None = None,
+        pattern_auto_discovery_period: int = 60,
+        initial_position: InitialPosition = InitialPosition.Latest,
+        crypto_key_reader: object | None = None,
+        replicate_subscription_state_enabled: bool = False,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: int = 60_000,
+        start_message_id_inclusive: bool = False,
+        batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
+        key_shared_policy: ConsumerKeySharedPolicy | None = None,
+        batch_index_ack_enabled: bool = True,
+        regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
+        dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
+        crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+        ack_receipt_enabled: bool = False,
+        priority_level: int = 0,
+        subscription_properties: Mapping[str, str] | None = None,
+        start: MessageId | None = None,
+        start_message_from_rollback_seconds: int = 0,
+        checkpoint_topic: str | None = None,
+        replica: bool = False,
+        retry_enabled: bool = False,
+    ) -> None:
+        unsupported(
+            locals(),
+            crypto_key_reader=(None, "decrypt the content after it is received"),
+            replicate_subscription_state_enabled=(False, "there is one cluster"),
+        )
+        check_type(
+            "regex_subscription_mode",
+            regex_subscription_mode,
+            RegexSubscriptionMode,
+            "a pulsarish.RegexSubscriptionMode",
+        )
+        self.filter: TopicFilter | None = None
+        """Which topics the consumer has, if it is one of a pattern."""
+        self.topics: list[TopicName] = []
+        if isinstance(topic, (re.Pattern, Wildcard)):
+            self.filter = filter_of(topic, regex_subscription_mode)
+        else:
+            self.topics = topics_of(topic)
+        self.creates_topics = self.filter is None
+        self.discovery_seconds = check_number(
+            "pattern_auto_discovery_period", pattern_auto_discovery_period, 0, _SECONDS_MAX
+        )
+        """A pattern's list is read at least this often; 0: only when the program subscribes."""
+        self.subscription_name = check_name(
+            "subscription", check_text("subscription_name", subscription_name)
+        )
+        check_type("consumer_type", consumer_type, ConsumerType, "a pulsarish.ConsumerType")
+        self.consumer_type = consumer_type
+        self.schema = check_schema(schema)
+        if message_listener is not None:
+            check_callable("message_listener", message_listener, "a function (consumer, message)")
+        self.message_listener = message_listener
+        self.receiver_queue_size = check_number(
+            "receiver_queue_size", receiver_queue_size, 0, _PERMITS_MAX
+        )
+        total = "max_total_receiver_queue_size_across_partitions"
+        self.receiver_queue_total = check_number(
+            total, max_total_receiver_queue_size_across_partitions, 1
+        )
+        self.consumer_name = (
+            check_text("consumer_name", consumer_name) if consumer_name is not None else ""
+        )
+        # Less than ten seconds would redeliver messages that the program still works on, as in
+        # Apache Pulsar.
+        self.unacked_timeout_seconds = 0.0
+        if unacked_messages_timeout_ms is not None and check_number(
+            "unacked_messages_timeout_ms", unacked_messages_timeout_ms, 0
+        ):
+            self.unacked_timeout_seconds = (
+                check_number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 10_000)
+                / 1_000
+            )
+        self.negative_ack_delay_ms = check_number(
+            "negative_ack_redelivery_delay_ms", negative_ack_redelivery_delay_ms, 0
+        )
+        if negative_ack_redelivery_backoff is not None:
+            check_type(
+                "negative_ack_redelivery_backoff",
+                negative_ack_redelivery_backoff,
+                MultiplierRedeliveryBackoff,
+                "a pulsarish.MultiplierRedeliveryBackoff",
+            )
+        self.negative_ack_backoff = negative_ack_redelivery_backoff
+        self.is_read_compacted = check_flag("is_read_compacted", is_read_compacted)
+        if self.is_read_compacted and consumer_type.is_spread:
+            raise InvalidArgument(
+                "is_read_compacted needs consumer_type Exclusive or Failover, not "
+                f"{consumer_type.name}"
+            )
+        self.properties = check_mapping("properties", properties)
+        check_type(
+            "initial_position", initial_position, InitialPosition, "a pulsarish.InitialPosition"
+        )
+        self.initial_position = initial_position
+        # As in Apache Pulsar, 0 is no limit on the number of messages. The limit in bytes always
+        # applies.
+        self.pending_chunked_max = check_number(
+            "max_pending_chunked_message", max_pending_chunked_message, 0
+        )
+        self.ack_oldest_chunked = check_flag(
+            "auto_ack_oldest_chunked_message_on_queue_full",
+            auto_ack_oldest_chunked_message_on_queue_full,
+        )
+        expire_ms = expire_time_of_incomplete_chunked_message_ms
+        self.chunked_expire_seconds = (
+            check_number("expire_time_of_incomplete_chunked_message_ms", expire_ms, 0) / 1_000
+        )
+        self.start_inclusive = check_flag("start_message_id_inclusive", start_message_id_inclusive)
+        if batch_receive_policy is not None:
+            check_type(
+                "batch_receive_policy",
+                batch_receive_policy,
+                ConsumerBatchReceivePolicy,
+                "a pulsarish.ConsumerBatchReceivePolicy",
+            )
+        self.batch_receive_policy = batch_receive_policy or ConsumerBatchReceivePolicy()
+        if key_shared_policy is not None:
+            check_type(
+                "key_shared_policy",
+                key_shared_policy,
+                ConsumerKeySharedPolicy,
+                "a pulsarish.ConsumerKeySharedPolicy",
+            )
+            if consumer_type is not ConsumerType.KeyShared:
+                raise InvalidArgument(
+                    f"key_shared_policy needs consumer_type KeyShared, not {consumer_type.name}"
+                )
+        self.key_shared_policy = key_shared_policy or ConsumerKeySharedPolicy()
+        self.batch_index_ack = check_flag("batch_index_ack_enabled", batch_index_ack_enabled)
+        self.dead_letter_policy = dead_letter_policy
+        self.retry_topic: TopicName | None = None
+        """Where ``reconsume_later`` copies messages to; one of ``topics``."""
+        self._check_letters(retry_enabled)
+        check_type(
+            "crypto_failure_action",
+            crypto_failure_action,
+            ConsumerCryptoFailureAction,
+            "a pulsarish.ConsumerCryptoFailureAction",
+        )
+        self.crypto_failure_action = crypto_failure_action
+        # This has no effect: statistics of consumers come from the admin API.
+        check_number("broker_consumer_stats_cache_time_ms", broker_consumer_stats_cache_time_ms, 0)
+        self.ack_receipt = check_flag("ack_receipt_enabled", ack_receipt_enabled)
+        self.priority_level = check_number("priority_level", priority_level, 0, 1_000)
+        self.subscription_properties = check_mapping(
+            "subscription_properties", subscription_properties
+        )
+        self.start = start
+        """Readers: where to start; ``None``: a durable subscription."""
+        rollback = check_number(
+            "start_message_from_rollback_seconds",
+            start_message_from_rollback_seconds,
+            0,
+            _SECONDS_MAX,
+        )
+        if rollback and start not in (MessageId.earliest, MessageId.latest):
+            raise InvalidArgument(
+                "start_message_from_rollback_seconds needs MessageId.earliest or MessageId.latest "
+                "to start from"
+            )
+        self.start_rollback_seconds = rollback
+        """Readers: start with messages published this many seconds ago instead; 0: use
+        ``start``.
+        """
+        self.checkpoint_topic = ""
+        """Readers: full name of the topic that keeps the reader's position; empty: none."""
+        if checkpoint_topic is not None:
+            self._keep_position(check_text("checkpoint_topic", checkpoint_topic))
+        self.replica = check_flag("replica", replica)
+        """Readers: whether any broker serves them, rather than the owner."""
+        if self.replica and self.is_read_compacted:
+            raise InvalidArgument("replica cannot read compacted: leave replica out, or the other")
+
+    def _check_letters(self, retry_enabled: object) -> None:
+        policy = self.dead_letter_policy
+        if policy is not None:
+            check_type(
+                "dead_letter_policy",
+                policy,
+                ConsumerDeadLetterPolicy,
+                "a pulsarish.ConsumerDeadLetterPolicy",
+            )
+            if not self.consumer_type.is_spread:
+                raise InvalidArgument(
+                    "dead_letter_policy needs consumer_type Shared or KeyShared, not "
+                    f"{self.consumer_type.name}: others count no redeliveries"
+                )
+        if check_flag("retry_enabled", retry_enabled):
+            self._receive_retries()
+        elif policy is not None and policy.retry_letter_topic is not None:
+            raise InvalidArgument("retry_letter_topic needs retry_enabled=True")
+
+    def _receive_retries(self) -> None:
+        """Add the retry letter topic, and name it and the dead letter topic after the first topic:
+        one of each for all topics.
+        """
+        if self.filter is not None:
+            raise InvalidArgument(
+                "retry_enabled needs topics by name: a pattern or wildcard has no first topic to "
+                "name the retry letter topic after"
+            )
+        if not self.consumer_type.is_spread:
+            raise InvalidArgument(
+                "retry_enabled needs consumer_type Shared or KeyShared, not "
+                f"{self.consumer_type.name}: others get a message at once, whatever its delay"
+            )
+        policy = self.dead_letter_policy or ConsumerDeadLetterPolicy(RECONSUMES_MAX)
+        first, name = self.topics[0], self.subscription_name
+        dead = policy.dead_letter_topic or letter_topic_name(first, name, "DLQ")
+        retry = policy.retry_letter_topic or letter_topic_name(first, name, "RETRY")
+        self.dead_letter_policy = ConsumerDeadLetterPolicy(
+            policy.max_redeliver_count, dead, retry_letter_topic=retry
+        )
+        self.retry_topic = TopicName.parse(retry)
+        if not self.retry_topic.persistent:
+            raise InvalidArgument(
+                f"retry_letter_topic is {retry}, which loses what waits in it: give a persistent "
+                "topic in dead_letter_policy"
+            )
+        if retry == dead or self.retry_topic in self.topics:
+            raise InvalidArgument(
+                f"retry_letter_topic is {retry}, which is the dead letter topic or a topic that is "
+                "subscribed to: give another one"
+            )
+        self.topics.append(self.retry_topic)
+
+    def _keep_position(self, checkpoint_topic: str) -> None:
+        try:
+            (kept,) = topics_of(checkpoint_topic)
+        except InvalidTopicName as error:
+            raise InvalidTopicName(f"checkpoint_topic {checkpoint_topic!r}: {error}") from None
+        if not self.consumer_name:
+            raise InvalidArgument(
+                "checkpoint_topic needs reader_name: the position is stored under that name"
+            )
+        if not kept.persistent or not self.topics[0].persistent:
+            raise InvalidArgument(
+                "checkpoint_topic needs persistent topics, to read and to store the position in, "
+                f"not {self.topics[0]} and {kept}"
+            )
+        if kept == self.topics[0]:
+            raise InvalidArgument(
+                f"checkpoint_topic is {kept}, the topic that is read: pass another one"
+            )
+        self.checkpoint_topic = kept.full
+
+    def continue_after(self, message_id: MessageId) -> None:
+        """Have a reader start after a message, wherever it was to start."""
+        self.start, self.start_inclusive, self.start_rollback_seconds = message_id, False, 0
+
+    def of_found_topic(self) -> ConsumerOptions:
+        """Return options for one topic of a pattern, which may change as it is opened."""
+        return copy(self)
+
+    def negative_ack_delay(self, redelivery_count: int) -> int:
+        """Return the delay of a negative acknowledgement, in ms."""
+        return (
+            self.negative_ack_delay_ms
+            if self.negative_ack_backoff is None
+            else self.negative_ack_backoff.next(redelivery_count)
+        )
