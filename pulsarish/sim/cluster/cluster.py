@@ -409,6 +409,11 @@ class SimCluster:
             if isinstance(broker, Broker):
                 yield name, broker
 
+    def stop_balancing(self) -> None:
+        """Let bundles stay where they are from now on."""
+        for _, broker in self.brokers_up():
+            broker._balancer.stop()
+
     def owner_may_be_stale(self) -> bool:
         """Return whether a broker serves although its registration is gone, or did a moment ago.
 

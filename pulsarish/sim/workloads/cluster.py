@@ -105,6 +105,7 @@ _BRIEF_PACE_SECONDS: Final = 0.08
 _BURST_PACE_SECONDS: Final = 0.05
 """The same in a seed with bursts, so that the bursts do not make it longer."""
 _LOOK_SECONDS: Final = 2.4
+_MOVE_SECONDS: Final = 5.0  # a move that has begun has ended
 _PROGRESS_SECONDS: Final = 1.0
 """Interval at which the memory of all nodes is checked during the load."""
 _PRESSURE_SECONDS: Final = 0.1  # interval at which the reached limits are counted
@@ -602,6 +603,10 @@ class _Run:
         if self.compacting is not None:
             await self._well("the last compaction", node, self.compacting.conclude)
         if self.fleeting is not None:
+            # The last messages are judged by who has them, and a topic that is not kept may have
+            # another active consumer after a move.
+            self.cluster.stop_balancing()
+            await asyncio.sleep(_MOVE_SECONDS)
             await self._well("publishing what is not kept", node, self.fleeting.conclude)
         if self.guests is not None:
             await self._well("ending rights", node, self.guests.conclude)
@@ -746,9 +751,7 @@ def run_seed(
     if "wide" in taking_part:
         drawn = widen(drawn, extra_stream(seed, "wide"))
     if "moves" in taking_part:
-        # A topic that is not kept has another active consumer after a move, and its last messages
-        # are judged by who has them.
-        drawn = replace(drawn, balances="fleeting" not in taking_part)
+        drawn = replace(drawn, balances=True)
     if "hostile" in taking_part:
         drawn = with_small_peer_limits(drawn)
         # A peer without rights is ended before it can send anything.
