@@ -13,7 +13,13 @@ from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
 from pulsarish.client.enums import InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import InvalidArgument, NotAllowed, Timeout, TopicNotFound
+from pulsarish.model.errors import (
+    ConsumerBusy,
+    InvalidArgument,
+    NotAllowed,
+    Timeout,
+    TopicNotFound,
+)
 from tests.support.brokered import Brokered, play_with_brokers
 
 TOPIC = "persistent://public/default/t"
@@ -166,6 +172,23 @@ def test_a_replica_ends_with_its_topic() -> None:
         await brokered.cluster.brokers[owner_of(brokered)]._topics.delete(name, force=True)
         with pytest.raises(TopicNotFound):
             await reader.read_next(10_000)
+
+    play_with_brokers(scenario, brokers=2, seeds=1, **KEPT)
+
+
+def test_policies_hold_on_a_replica_and_follow_their_changes() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, 0, 1)
+        reader = await read_on(brokered)
+        await brokered.administer("POST", "namespaces/public/default/maxConsumersPerTopic", 1)
+        await brokered.world.clock.sleep(5)
+        with pytest.raises(ConsumerBusy):
+            await read_on(brokered)
+        await brokered.administer("POST", "namespaces/public/default/maxConsumersPerTopic", 2)
+        await brokered.world.clock.sleep(5)
+        await (await read_on(brokered)).close()
+        assert await take(reader, 1) == [0]
 
     play_with_brokers(scenario, brokers=2, seeds=1, **KEPT)
 

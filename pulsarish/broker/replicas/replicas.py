@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from pulsarish.broker.clients.interfaces import ServedTopic
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.policies.store import Effective
+from pulsarish.broker.policies.live import LivePolicies
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.replicas.topic import ReplicaTopic
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.entry_caches import EntryCaches
@@ -26,7 +27,6 @@ _log = get_logger("broker.replicas")
 class Replicas:
     """Args:
     caches: what the ledgers of replicas are looked for in.
-    policies: returns the policies in force for an existing topic.
     owned: the topics that this broker owns, which need no replica.
     """
 
@@ -37,7 +37,8 @@ class Replicas:
         records: Records,
         ledgers: LedgerClient,
         caches: EntryCaches,
-        policies: Callable[[TopicName], Awaitable[Effective]],
+        namespaces: Namespaces,
+        policies: LivePolicies,
         owned: Mapping[str, ServedTopic],
     ) -> None:
         self.open: dict[str, ReplicaTopic] = {}
@@ -46,6 +47,7 @@ class Replicas:
         self._records = records
         self._ledgers = ledgers
         self._caches = caches
+        self._namespaces = namespaces
         self._policies = policies
         self._owned = owned
         self._opening: dict[str, asyncio.Future[ReplicaTopic]] = {}
@@ -61,8 +63,6 @@ class Replicas:
 
     async def get(self, topic: str) -> ServedTopic:
         """Return the topic to read here: the owned one, or a replica, opened if necessary.
-
-        Policies are those at the time when the replica was opened.
 
         Raises ``TopicNotFound``, ``NotAllowed`` for a topic that stores nothing,
         ``TooManyRequests`` at ``replica_topics_max``, and the errors of ``FollowedLog.open``.
@@ -88,9 +88,9 @@ class Replicas:
 
     async def _open(self, name: TopicName, opening: asyncio.Future[ReplicaTopic]) -> None:
         try:
-            topic = ReplicaTopic(
-                name, self._world, self._config, await self._policies(name), unused=self._unused
-            )
+            space = await self._namespaces.policies(name.tenant, name.namespace)
+            policies = await self._policies.read(name)
+            topic = ReplicaTopic(name, self._world, self._config, policies, unused=self._unused)
             log = await FollowedLog.open(
                 name,
                 self._ledgers,
@@ -100,6 +100,11 @@ class Replicas:
                 grew=topic.grew,
                 trimmed=topic.trimmed,
             )
+            while (
+                now := await self._namespaces.policies(name.tenant, name.namespace)
+            ) is not space:
+                space = now
+                topic.use(await self._policies.read(name))
             topic.start(log)
         except PulsarishError as error:
             opening.set_exception(error)
@@ -109,7 +114,9 @@ class Replicas:
             opening.exception()
             raise
         else:
+            # Nothing is awaited since the policies were looked at: a change finds the topic.
             self.open[name.full] = topic
+            self._policies.loaded(name, space)
             opening.set_result(topic)
             _log.info("replica opened", topic=name, end=log.last_confirmed)
         finally:

@@ -74,7 +74,12 @@ class LoadedTopics:
         self._ledgers = ledgers
         self._namespaces = namespaces
         self.bundles = ServedBundles(ownership)
-        self._policies = LivePolicies(world, namespaces, self.served, self._policies_changed)
+        self._policies = LivePolicies(
+            world,
+            namespaces,
+            lambda: [*self.served(), *self.replicas.open.values()],
+            self._policies_changed,
+        )
         self.not_kept = NonPersistentTopics(
             world, config, namespaces, serves=self.bundles.serves, opened=self._policies.loaded
         )
@@ -82,7 +87,14 @@ class LoadedTopics:
             SchemaRegistry(records, world.clock, config), self._policies.read
         )
         self.replicas = Replicas(
-            world, config, records, ledgers, self.caches, self._policies.read, self.loaded
+            world,
+            config,
+            records,
+            ledgers,
+            self.caches,
+            namespaces,
+            self._policies,
+            self.loaded,
         )
         self.lost = LostData(self, ledgers, records, world.clock)
         self._maintenance = Maintenance(world, config, self)
