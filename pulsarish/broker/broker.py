@@ -145,7 +145,7 @@ class Broker:
         )
         self._drain = Drain(world, self._ownership, self._topics)
         self._watchdog = ProgressWatchdog(world, config, self._topics.loaded.values)
-        lookup = Lookup(self._namespaces, self._ownership, world.random)
+        lookup = Lookup(self._namespaces, self._ownership, self._topics.bundles, world.random)
         traffic = ConnectionTraffic(world.clock, config)
         self._face = GrpcFace(
             topics=self._topics,

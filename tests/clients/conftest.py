@@ -16,7 +16,9 @@ from tests.support.clusters import running_cluster
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with running_cluster(tmp_path_factory.mktemp("clients"), bookies=3, brokers=2) as cluster:
+    with running_cluster(
+        tmp_path_factory.mktemp("clients"), bookies=3, brokers=2, balanced=False
+    ) as cluster:
         found = Site(cluster)
         # Both brokers serve: lookups are redirected in half of the cases.
         deadline = time.monotonic() + 30

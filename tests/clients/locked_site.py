@@ -94,7 +94,9 @@ def locked_site(directory: Path) -> Iterator[LockedSite]:
 
     with ExitStack() as stack:
         cluster = stack.enter_context(
-            running_cluster(directory, bookies=2, brokers=2, locked=True, prepare=prepare)
+            running_cluster(
+                directory, bookies=2, brokers=2, locked=True, balanced=False, prepare=prepare
+            )
         )
         home = cluster.directory / "security"
         authority = Authority(

@@ -48,10 +48,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     def audited(plan: list[NodePlan]) -> None:
         for node in plan:
             if node.role == "broker":
-                # A topic that moves would end the streams that a test watches.
-                node.settings += [f"audit_topic={AUDIT_TOPIC}", "load_balancer_enabled=false"]
+                node.settings.append(f"audit_topic={AUDIT_TOPIC}")
 
-    with running_cluster(directory, bookies=2, brokers=2, locked=True, prepare=audited) as running:
+    with running_cluster(
+        directory, bookies=2, brokers=2, locked=True, balanced=False, prepare=audited
+    ) as running:
         yield running
 
 

@@ -21,17 +21,23 @@ def running_cluster(
     bookies: int,
     brokers: int,
     locked: bool = False,
+    balanced: bool = True,
     prepare: Callable[[list[NodePlan]], None] = lambda plan: None,
 ) -> Iterator[Cluster]:
     """Run a cluster until the end of the block.
 
     Args:
+        balanced: whether topics may move while all brokers run. Streams that move end, and clients
+            log warnings.
         prepare: may add settings to the plan, which win over those before them.
     """
     cluster = Cluster(directory)
     plan = plan_cluster(bookies=bookies, brokers=brokers, metadata="embedded", base_port=0)
     if locked:
         lock_cluster(cluster, plan)
+    for node in plan:
+        if node.role == "broker" and not balanced:
+            node.settings.append("load_balancer_enabled=false")
     prepare(plan)
     cluster.create(plan)
     try:

@@ -17,6 +17,7 @@ from typing import Final
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.ownership.core import Mine, Theirs, Unowned
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import ServiceNotReady
@@ -44,11 +45,16 @@ class Lookup:
     """Answers lookups on one broker."""
 
     def __init__(
-        self, namespaces: Namespaces, ownership: Ownership, random_stream: random.Random
+        self,
+        namespaces: Namespaces,
+        ownership: Ownership,
+        bundles: ServedBundles,
+        random_stream: random.Random,
     ) -> None:
         self._namespaces = namespaces
         self._random = random_stream
         self._ownership = ownership
+        self._bundles = bundles
         self.lookups_count = 0
 
     async def find(self, name: TopicName, *, authoritative: bool) -> Found:
@@ -91,7 +97,7 @@ class Lookup:
         if policies is None or me is None or not ownership.serving:
             return None
         bundle = bundle_of(name, policies.bundles)
-        if ownership.owned.epoch(bundle) is None:
+        if not self._bundles.serves(bundle):
             return None
         self.lookups_count += 1
         return Found(me, bundle)
@@ -107,6 +113,8 @@ class Lookup:
                 raise ServiceNotReady(
                     "this broker is not registered at the moment; ask another one or try again"
                 )
+            # Its clients ask while it moves: they are told who has it then.
+            await self._bundles.left(bundle)
             owner = await ownership.owner(bundle)
             if isinstance(owner, Theirs):
                 if await ownership.reachable(owner.registration):

@@ -16,6 +16,7 @@ from pulsarish.broker.lost_data import LostData
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.live import LivePolicies
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective
@@ -26,7 +27,6 @@ from pulsarish.broker.topics.loader import TopicLoader
 from pulsarish.broker.topics.maintenance import Maintenance
 from pulsarish.broker.topics.policy_enforcement import abandoned_still
 from pulsarish.broker.topics.quota_watch import QuotaWatch
-from pulsarish.broker.topics.served_bundles import ServedBundles
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.entry_caches import EntryCaches
@@ -73,7 +73,7 @@ class LoadedTopics:
         self._records = records
         self._ledgers = ledgers
         self._namespaces = namespaces
-        self.bundles = ServedBundles(ownership)
+        self.bundles = ServedBundles(world.clock, ownership)
         self._policies = LivePolicies(
             world,
             namespaces,

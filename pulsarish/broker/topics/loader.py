@@ -15,11 +15,11 @@ from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.compaction.compaction import CompactionGate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.bundles import bundle_of
+from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.live import LivePolicies
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.policy_enforcement import check_quota
 from pulsarish.broker.topics.quota_watch import QuotaWatch
-from pulsarish.broker.topics.served_bundles import ServedBundles
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.entry_caches import EntryCaches

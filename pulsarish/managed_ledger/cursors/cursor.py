@@ -124,8 +124,9 @@ class Cursor:
         Dispatch stops until some are filled (rule 16). Acknowledging continues.
         """
         acks, options = self._core.acks, self._options
-        return (
-            acks.hole_count >= options.max_unacked_ranges_to_persist
+        holes = acks.hole_count
+        return holes > 0 and (
+            holes >= options.max_unacked_ranges_to_persist
             or acks.memory_bytes >= options.max_unacked_ranges_bytes
         )
 

@@ -10,13 +10,17 @@ from typing import Any, cast
 import pytest
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.ownership.bundles import bundles_of
+from pulsarish.broker.ownership.bundles import Bundle, bundles_of
 from pulsarish.broker.ownership.core import Mine, Unowned
+from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.served_bundles import ServedBundles
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata.paths import ROOTS
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import ServiceNotReady
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import MetadataStore, Op, World
 from pulsarish.sim.world.world import Simulation
 
@@ -71,6 +75,59 @@ def test_a_lookup_during_a_release_does_not_bring_the_bundle_back() -> None:
             "another broker may own it now, and this one would never ask again"
         )
         assert await ownership.owner(BUNDLE) == Unowned(taken.epoch + 1)
+
+    async def scenario() -> None:
+        await node.run(work)
+
+    sim.run(scenario, 60.0)
+
+
+def test_a_lookup_waits_for_a_bundle_that_is_leaving() -> None:
+    """Clients that were closed ask at once. They must not be sent back to the broker that lets the
+    bundle go.
+    """
+    sim = Simulation(1)
+    node = sim.node("broker")
+    name = TopicName.parse("public/default/t")
+
+    async def work(world: World) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        for path in ROOTS:
+            await records.ensure(path)
+        config = BrokerConfig(
+            broker_id="b", listen_address="broker:6660", http_address="", metadata_url="memory:"
+        )
+        ownership = Ownership(world, config, records, lost=lambda _: None, take_lag_max=lambda: 0.0)
+        await ownership.start(BrokerRegistration("b", "", "broker:6660"))
+        namespaces = Namespaces(world, records, config)
+        await namespaces.start()
+        bundles = ServedBundles(world.clock, ownership)
+        lookup = Lookup(namespaces, ownership, bundles, world.random)
+        found = await lookup.find(name, authoritative=True)
+        assert lookup.at_once(name) == found
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        async def close(_: Bundle) -> None:
+            reached.set()
+            await go_on.wait()
+
+        unload = asyncio.create_task(bundles.unload(found.bundle, close))
+        await reached.wait()
+        assert lookup.at_once(name) is None
+        asked = asyncio.create_task(lookup.find(name, authoritative=True))
+        await world.clock.sleep(1.0)
+        assert not asked.done()
+        go_on.set()
+        await unload
+        assert await asked == found, "no other broker is there, so this one takes it again"
+
+        go_on.clear()
+        unload = asyncio.create_task(bundles.unload(found.bundle, close))
+        await world.clock.sleep(1.0)
+        with pytest.raises(ServiceNotReady, match="still being unloaded"):
+            _ = await lookup.find(name, authoritative=True)
+        go_on.set()
+        await unload
 
     async def scenario() -> None:
         await node.run(work)

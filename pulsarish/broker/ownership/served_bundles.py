@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import NotOwner, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import Op
+from pulsarish.runtime.seams import Clock, Op
 
 __all__ = ["ServedBundles"]
+
+_LEAVE_SECONDS_MAX: Final = 5.0
 
 
 class _Leave:
@@ -31,7 +34,8 @@ class _Leave:
 class ServedBundles:
     """The bundles of one broker, as its topics ask for them."""
 
-    def __init__(self, ownership: Ownership) -> None:
+    def __init__(self, clock: Clock, ownership: Ownership) -> None:
+        self._clock = clock
         self._ownership = ownership
         # bundles being unloaded: their topics are not opened
         self._leaving: dict[Bundle, _Leave] = {}
@@ -67,6 +71,20 @@ class ServedBundles:
         """Note that this broker does not own the bundle any more, unless it acquired it again."""
         if self.epoch(bundle) == epoch:
             self._ownership.owned.released(bundle)
+
+    async def left(self, bundle: Bundle) -> None:
+        """Wait until the unload of a bundle has ended, if one is under way.
+
+        Raises ``ServiceNotReady`` if that takes long.
+        """
+        leave = self._leaving.get(bundle)
+        if leave is None:
+            return
+        try:
+            async with self._clock.timeout(_LEAVE_SECONDS_MAX):
+                await leave.done.wait()
+        except TimeoutError:
+            raise ServiceNotReady(f"bundle {bundle} is still being unloaded; try again") from None
 
     async def unload(
         self,
