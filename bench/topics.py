@@ -139,7 +139,7 @@ def _topic_path(name: str) -> str:
     return f"/admin/v2/persistent/{TENANT}/{name}"
 
 
-async def _ask_many(netloc: str, requests: list[tuple[str, str]], callers: int) -> list[float]:
+async def ask_many(netloc: str, requests: list[tuple[str, str]], callers: int) -> list[float]:
     """Make the requests, so many at a time; how long each took.
 
     Written by hand, because http.client costs more than the broker does.
@@ -176,7 +176,7 @@ async def _ask_many(netloc: str, requests: list[tuple[str, str]], callers: int) 
 
 def create_topics(url: str, prefix: str, count: int) -> list[float]:
     requests = [("PUT", _topic_path(f"{prefix}-{number}")) for number in range(count)]
-    return asyncio.run(_ask_many(urllib.parse.urlparse(url).netloc, requests, CREATE_CALLERS))
+    return asyncio.run(ask_many(urllib.parse.urlparse(url).netloc, requests, CREATE_CALLERS))
 
 
 def creating() -> None:

@@ -1,5 +1,5 @@
-"""Whole clusters under faults: fixed seeds, every seed that ever failed, and one seed the same in
-every process.
+"""Whole clusters under faults: fixed seeds, those that failed last, and one seed the same in every
+process.
 """
 
 from __future__ import annotations
@@ -24,209 +24,10 @@ from pulsarish.sim.world.world import Simulation
 FIXED = (1, 2, 3, 5)
 TIGHT_MAX = 40
 
-# A seed keeps its meaning only with the draws that it was found with: each stands with the extras
-# that there were then. What can be told in a few steps has a scripted test beside.
-NONE: Final = ()
-SEEKS: Final = ("seeks", "policies", "rivals")
-RESETS: Final = ("resets",)
-FIVE: Final = ("seeks", "policies", "rivals", "topics", "resets")
-SIX: Final = (*FIVE, "brief")
-ELEVEN: Final = (*SIX, "keys", "strangers", "toggles", "turns", "resumes")
-EIGHT: Final = (
-    "seeks",
-    "policies",
-    "rivals",
-    "topics",
-    "strangers",
-    "turns",
-    "resumes",
-    "compacting",
-)
-
+# The seeds that failed last, each with the extras that there were then. Changes of the program move
+# the draws, so older ones meet by now what any seed meets, and are left to the fresh seeds. What
+# can be told in a few steps has a scripted test beside.
 FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
-    0: (
-        NONE,
-        (
-            "a command that acknowledged messages of a batch and then its whole entry lost the "
-            "latter, receipt and all"
-        ),
-    ),
-    4: (
-        NONE,
-        (
-            "the client took the late answer to acknowledgements that were put back for an "
-            "unknown one, and its stream died"
-        ),
-    ),
-    10: (NONE, "the same, and a receipt that never came"),
-    21: (
-        NONE,
-        "a bookie's add died of a ledger whose state was evicted while another's was loaded",
-    ),
-    52: (
-        NONE,
-        (
-            "a part of a ledger's first batch, acknowledged cumulatively, was refused as a "
-            "position before the ledger"
-        ),
-    ),
-    59: (
-        NONE,
-        "a stale owner refused for good an acknowledgement of what its successor had delivered",
-    ),
-    1188: (NONE, "a final read that ran across a trimming was taken for a loss"),
-    1303: (NONE, "order was asked for between sessions for which the broker had chosen two names"),
-    1296: (NONE, "a broker whose session was lost while it looked for its own registration died"),
-    5778: (NONE, "a reader that left while its broker lost the metadata session ended the broker"),
-    5103: (
-        NONE,
-        (
-            "a topic whose closing was asked for while a new ledger was taking over left that "
-            "ledger open, and died of what it held"
-        ),
-    ),
-    20005: (
-        SEEKS,
-        (
-            "a seek by time ended the broker when trimming took away the entry that it was to "
-            "look at next"
-        ),
-    ),
-    20020: (
-        SEEKS,
-        "a seek by time to the end of the log passed over what was appended while it looked",
-    ),
-    20050: (SEEKS, "the same"),
-    20052: (
-        SEEKS,
-        (
-            "a machine that came back without its data got two copies of an entry, under its old "
-            "name and its new one"
-        ),
-    ),
-    20101: (
-        SEEKS,
-        "programs that waited for bookies to be replaced kept the operator from replacing them",
-    ),
-    20008: (
-        RESETS,
-        "an entry that could not be read for the moment was an internal error over HTTP",
-    ),
-    50015: (
-        FIVE,
-        (
-            "a subscription's reset by time at an owner that did not know of a trimming was "
-            "refused for good"
-        ),
-    ),
-    50023: (FIVE, "the same for a subscription that met a ledger which somebody else recovers"),
-    60008: (
-        FIVE,
-        "a bookie whose cookie had rotted into something that is no text died of it without a word",
-    ),
-    64: (
-        FIVE,
-        (
-            "a machine that came back without its data took a second place of a ledger, beside "
-            "its own dead predecessor"
-        ),
-    ),
-    101: (
-        FIVE,
-        "a reader got again what its program took from its queue while it subscribed again",
-    ),
-    92005: (
-        FIVE,
-        (
-            "what a seek by time found was trimmed, and the first entry left, by a slower clock, "
-            "was taken for a wrong place"
-        ),
-    ),
-    110109: (
-        ELEVEN,
-        (
-            "what a new owner delivered was dropped because of a seek that the former one never "
-            "answered"
-        ),
-    ),
-    240023: (
-        ELEVEN,
-        (
-            "a shared seeker was held to what a consumer had that had let go and was not noticed "
-            "to be gone"
-        ),
-    ),
-    310064: (
-        EIGHT,
-        (
-            "a shared seeker that acknowledges nothing was to be given more than an operator's "
-            "policy lets it have"
-        ),
-    ),
-    310597: (
-        ("seeks", "policies", "rivals", "brief", "strangers", "resumes", "parcels"),
-        (
-            "a seek to the first entry was judged by a log that was trimmed after it had been "
-            "read for the last time"
-        ),
-    ),
-    310755: (
-        ("seeks", "rivals", "topics", "strangers"),
-        (
-            "a seek to a foreign ledger that was deleted meanwhile moved a subscription back, and "
-            "what it had acknowledged was held to be lost"
-        ),
-    ),
-    320292: (
-        (
-            "seeks",
-            "policies",
-            "topics",
-            "resets",
-            "brief",
-            "keys",
-            "resumes",
-            "parcels",
-            "compacting",
-        ),
-        "ledgers that were being deleted when a compacted view came into use took the view along",
-    ),
-    320617: (
-        ("rivals", "topics", "resets", "strangers", "resumes"),
-        "a bookie that was restarted late found its cookie unreadable, and no operator replaced it",
-    ),
-    500087: (
-        ("policies", "rivals", "topics", "brief", "strangers", "fleeting"),
-        (
-            "a broker that was evicted and had not heard of it took a topic over, and its owner "
-            "served what it had before"
-        ),
-    ),
-    600071: (
-        ("seeks", "rivals", "topics", "keys", "resumes", "compacting"),
-        (
-            "a reader's seek by time whose place was learned late was done, and the reader was "
-            "where it had been"
-        ),
-    ),
-    510501: (
-        ("rivals", "topics", "brief", "keys", "strangers", "resumes", "parcels", "compacting"),
-        "a bookie's write cache was held to less than one message may bring",
-    ),
-    721115: (
-        ("seeks", "policies", "rivals", "brief", "turns", "resumes", "compacting"),
-        (
-            "what a shared subscription had given to somebody else behind a seek to the end was "
-            "trimmed before it was judged"
-        ),
-    ),
-    741546: (
-        ("policies", "rivals", "topics", "keys", "toggles"),
-        (
-            "a batch was refused whose first message a former session had stored, and what came "
-            "after it passed it"
-        ),
-    ),
     929: (
         ("policies", "resets", "brief", "toggles", "resumes", "parcels", "harsh", "wide"),
         (
@@ -376,9 +177,51 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
             "moved forward"
         ),
     ),
-    90513: (
-        SIX,
-        "a sync that began on a slow disk outlasted the time in which garbage had to be collected",
+    777782501: (
+        (
+            "seeks",
+            "policies",
+            "moves",
+            "rivals",
+            "keys",
+            "resumes",
+            "parcels",
+            "tight",
+            "harsh",
+            "duel",
+        ),
+        "a subscription that waited for its buckets of delayed entries was taken for a stuck one",
+    ),
+    2051001118: (
+        (
+            "rivals",
+            "topics",
+            "brief",
+            "keys",
+            "turns",
+            "resumes",
+            "parcels",
+            "anew",
+            "tight",
+            "duel",
+            "wide",
+        ),
+        "a cursor's ledger that was made and deleted within 40 ms was taken for garbage",
+    ),
+    39994232: (
+        (
+            "policies",
+            "moves",
+            "rivals",
+            "resets",
+            "brief",
+            "toggles",
+            "turns",
+            "fleeting",
+            "harsh",
+            "replicas",
+        ),
+        "a topic that is not kept was moved by the balancer while its last messages were judged",
     ),
 }
 
@@ -408,7 +251,7 @@ def _hold(result: Result) -> None:
 
 
 def test_with_nothing_wrong_nothing_is_left_behind() -> None:
-    for seed in range(4):
+    for seed in range(2):
         result = run_seed(seed, kinds=())
         assert not result.anomalies, result.story()
         assert result.counts.orphans == 0, "a ledger that nobody refers to"

@@ -8,7 +8,7 @@ import pytest
 
 from pulsarish.sim.workloads.large_ledgers import ENTRIES, LargeCounts, run_large
 
-SEEDS = range(3)
+SEEDS = (0, 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
