@@ -378,6 +378,8 @@ BAD_CALLS = [
         lambda c: c.negative_acknowledge(MessageId.latest),
         _RECEIVED,
     ),
+    BadCall("consumer.ack_extend", lambda c: c.ack_extend("m"), _RECEIVED),
+    BadCall("consumer.ack_extend", lambda c: c.ack_extend(MessageId.latest), _RECEIVED),
     *(
         BadCall("consumer.reconsume_later", call, words, error)
         for call, words, error in (

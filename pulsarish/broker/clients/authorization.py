@@ -143,6 +143,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "Flow": Permission.OPENED,
     "Acknowledge": Permission.OPENED,
     "Redeliver": Permission.OPENED,
+    "ExtendAck": Permission.OPENED,
     "Seek": Permission.OPENED,
     "Unsubscribe": Permission.OPENED,
     "GetLastMessageId": Permission.OPENED,

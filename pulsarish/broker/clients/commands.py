@@ -28,6 +28,7 @@ __all__ = [
     "Command",
     "ConsumerClosed",
     "EndOfTopic",
+    "ExtendAck",
     "Flow",
     "GetLastMessageId",
     "GetOrCreateSchema",
@@ -221,6 +222,14 @@ class Redeliver:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtendAck:
+    """Say that the consumer goes on working on entries. There is no answer."""
+
+    consumer_id: int
+    positions: Sequence[Position]
+
+
+@dataclass(frozen=True, slots=True)
 class GetSchema:
     """Ask for a version of the topic's schema (8 bytes, big-endian), ``None`` for the newest.
 
@@ -255,6 +264,7 @@ Command = (
     | Flow
     | Acknowledge
     | Redeliver
+    | ExtendAck
     | GetSchema
     | GetOrCreateSchema
 )

@@ -79,6 +79,10 @@ class ServedSubscription(Protocol):
         """
         ...
 
+    def extend_ack(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Let the time in which the consumer has to acknowledge these entries begin again."""
+        ...
+
     async def seek(
         self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None
     ) -> None:

@@ -128,6 +128,12 @@ class Dispatcher(ABC):
         """
         return 0
 
+    def extend_ack(self, _consumer: Consumer, _positions: Sequence[Position], _now: float) -> None:
+        """Count the time of ``redeliver_unacked`` from ``now`` for entries that a consumer
+        holds.
+        """
+        return
+
     @abstractmethod
     def redelivery_count(self, position: Position) -> int:
         """Return how often an entry was redelivered."""

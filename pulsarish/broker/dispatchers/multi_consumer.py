@@ -168,6 +168,14 @@ class MultiConsumerDispatcher(Dispatcher):
             redelivered += len(late)
         return redelivered
 
+    def extend_ack(self, consumer: Consumer, positions: Sequence[Position], now: float) -> None:
+        """Count the time of ``redeliver_unacked`` from now. Entries that it has not seen yet begin
+        with its next call anyway.
+        """
+        for position in positions:
+            if position in self._seen and position in consumer.pending:
+                self._seen[position] = (now, self._counts.get(position, 0))
+
     def _give_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         for position in positions:
             self._take_back(consumer, position)

@@ -193,6 +193,9 @@ class NonPersistentSubscription:
         """Set the epoch of later deliveries. There is nothing to redeliver."""
         consumer.epoch = max(consumer.epoch, epoch)
 
+    def extend_ack(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Do nothing: no message is delivered a second time."""
+
     async def seek(
         self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None
     ) -> None:

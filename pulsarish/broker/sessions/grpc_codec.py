@@ -19,6 +19,7 @@ from pulsarish.broker.clients.commands import (
     Command,
     ConsumerClosed,
     EndOfTopic,
+    ExtendAck,
     Flow,
     GetLastMessageId,
     InitialPosition,
@@ -128,6 +129,12 @@ def consume_commands(message: pb.ConsumeRequest) -> list[Command]:
         [
             Redeliver(each.consumer_id, _positions(each.ledgers, each.entries))
             for each in message.redeliver
+        ]
+    )
+    commands.extend(
+        [
+            ExtendAck(each.consumer_id, _positions(each.ledgers, each.entries))
+            for each in message.extend
         ]
     )
     for seek in message.seek:

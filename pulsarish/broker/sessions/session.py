@@ -21,6 +21,7 @@ from pulsarish.broker.clients.commands import (
     CloseProducer,
     Command,
     ConsumerClosed,
+    ExtendAck,
     Flow,
     GetLastMessageId,
     GetOrCreateSchema,
@@ -223,7 +224,7 @@ class Session:
                     entry := self._consumer(command.consumer_id)
                 ) is not None and command.permits > 0:
                     entry.subscription.flow(entry.consumer, command.permits)
-            case Acknowledge() | Redeliver():
+            case Acknowledge() | Redeliver() | ExtendAck():
                 self._now(command)
             case OpenProducer():
                 self._start_producer(command)
@@ -526,17 +527,20 @@ class Session:
 
     # -- commands of consumers
 
-    def _now(self, command: Acknowledge | Redeliver) -> None:
+    def _now(self, command: Acknowledge | Redeliver | ExtendAck) -> None:
         found = self._consumer(command.consumer_id)
         try:
             if found is None:
                 raise AlreadyClosed(
                     f"consumer {command.consumer_id} is not connected; subscribe again"
                 )
-            if isinstance(command, Acknowledge):
-                found.subscription.acknowledge(found.consumer, command)
-            else:
-                found.subscription.redeliver(found.consumer, command.positions, command.epoch)
+            match command:
+                case Acknowledge():
+                    found.subscription.acknowledge(found.consumer, command)
+                case Redeliver():
+                    found.subscription.redeliver(found.consumer, command.positions, command.epoch)
+                case ExtendAck():
+                    found.subscription.extend_ack(found.consumer, command.positions)
         except PulsarishError as error:
             self._refuse(command, error)
 
@@ -644,7 +648,7 @@ class Session:
                 self.outbox.put(SchemaFound(command.request_id, error))
             case GetOrCreateSchema():
                 self.outbox.put(SchemaVersion(command.request_id, error))
-            case Flow() | Redeliver():
+            case Flow() | Redeliver() | ExtendAck():
                 _log.warning(
                     "command refused", command=type(command).__name__, peer=self._peer, reason=error
                 )

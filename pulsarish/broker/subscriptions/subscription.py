@@ -260,6 +260,10 @@ class Subscription:
             self._dispatcher.redeliver(consumer, positions)
             self._wake.set()
 
+    def extend_ack(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Let the time of ``unackedRedelivery`` begin again for entries that the consumer holds."""
+        self._dispatcher.extend_ack(consumer, positions, self._world.clock.monotonic())
+
     def _check_position(self, position: Position) -> None:
         # Rule 18. An entry at or below the mark-delete position may have been trimmed, and is not
         # delivered again anyway.

@@ -182,6 +182,15 @@ class AsyncConsumer(_Receiving):
         """Request redelivery of a message after the consumer's delay."""
         self._consuming.negative_acknowledge(message)
 
+    async def ack_extend(self, message: Message | MessageId) -> None:
+        """Say that the program goes on working on a message: the time in which it has to
+        acknowledge it begins again, ``unacked_messages_timeout_ms`` here and the policy
+        ``unackedRedelivery`` at the broker. A batch has one time for all of its messages.
+        Does nothing for a message that is acknowledged, and brokers of earlier
+        versions do not heed it.
+        """
+        self._consuming.ack_extend(message)
+
     async def reconsume_later(
         self, message: Message, delay: timedelta, properties: Mapping[str, str] | None = None
     ) -> None:

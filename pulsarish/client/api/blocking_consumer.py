@@ -235,6 +235,16 @@ class Consumer(_Receiving):
         self._check()
         self._consuming.negative_acknowledge(message)
 
+    def ack_extend(self, message: Message | MessageId) -> None:
+        """Say that the program goes on working on a message: the time in which it has to
+        acknowledge it begins again, ``unacked_messages_timeout_ms`` here and the policy
+        ``unackedRedelivery`` at the broker. A batch has one time for all of its messages.
+        Does not wait. Does nothing for a message that is acknowledged, and brokers of earlier
+        versions do not heed it.
+        """
+        self._check()
+        self._consuming.ack_extend(message)
+
     def reconsume_later(
         self, message: Message, delay: timedelta, properties: Mapping[str, str] | None = None
     ) -> None:

@@ -202,6 +202,12 @@ class ConsumeStream(BrokerStream):
         command.ledgers.extend(ledger for ledger, _ in ids)
         command.entries.extend(entry for _, entry in ids)
 
+    def extend_ack(self, consumer_id: int, ids: Sequence[tuple[int, int]]) -> None:
+        """Tell the broker that the program goes on working on entries."""
+        command = self._shared().extend.add(consumer_id=consumer_id)
+        command.ledgers.extend(ledger for ledger, _ in ids)
+        command.entries.extend(entry for _, entry in ids)
+
     # Messages.
 
     def _gather(self) -> Sequence[Buffer] | None:

@@ -138,7 +138,16 @@ class Acknowledger:
             self.unacked.refuse(message_id, redelivery_count, self._parts.clock.monotonic())
         self._wake()
 
+    def extend(self, message_id: MessageId) -> None:
+        with self._inbox.lock:
+            keys = self.unacked.extend(message_id, self._parts.clock.monotonic())
+        self._parts.handoff.post(lambda: self._tell_extended(keys))
+
     # The loop's side.
+
+    def _tell_extended(self, keys: Sequence[EntryKey]) -> None:
+        if (stream := self._session.stream) is not None:
+            stream.extend_ack(self._session.consumer_id, keys)
 
     def take_due(self, now: float) -> AckBatch | None:
         """Return acknowledgements to send; the caller holds the queue's lock."""

@@ -199,6 +199,11 @@ class MultiConsumer:
             message_id, what.redelivery_count() if isinstance(what, Message) else 0
         )
 
+    def ack_extend(self, what: object) -> None:
+        self.check_open()
+        message_id = _id_of(what)
+        self._child(message_id).acks.extend(message_id)
+
     async def reconsume_later(
         self, message: object, delay: object, properties: Mapping[str, str] | None
     ) -> None:

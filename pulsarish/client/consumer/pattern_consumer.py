@@ -329,6 +329,12 @@ class PatternConsumer(MultiConsumer):
         except _TopicLeft as error:
             _log.debug("not refused", reason=error)
 
+    def ack_extend(self, what: object) -> None:
+        try:
+            super().ack_extend(what)
+        except _TopicLeft as error:
+            _log.debug("not extended", reason=error)
+
     async def last_message_id(self) -> MessageId:
         self.check_open()
         raise NotAllowed(

@@ -70,6 +70,11 @@ class UnackedTracker:
         self._due.pop(key, None)
         self._due[key] = now + self._timeout
 
+    def extend(self, key: EntryKey, now: float) -> None:
+        """Let the time of an entry begin again, if the program holds it."""
+        if key in self._due:
+            self.add(key, now)
+
     def remove(self, key: EntryKey) -> None:
         self._due.pop(key, None)
 

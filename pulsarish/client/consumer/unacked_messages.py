@@ -144,6 +144,14 @@ class UnackedMessages:
         if self._unacked is not None:
             self._unacked.remove(key)
 
+    def extend(self, message_id: MessageId, now: float) -> Sequence[EntryKey]:
+        """Let the time-out of a message begin again. Return its entries."""
+        self.settle()
+        key = (message_id.ledger_id(), message_id.entry_id())
+        if self._unacked is not None:
+            self._unacked.extend(key, now)
+        return self._chunks.get(key) or message_id.chunks() or (key,)
+
     def on_damaged(self, key: EntryKey, now: float) -> None:
         """Note a delivery with a wrong checksum."""
         self._damaged.add(key, 0, now)

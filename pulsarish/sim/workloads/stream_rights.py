@@ -95,6 +95,7 @@ _CONSUME: Final[Mapping[str, _Row]] = {
         unopened=_CLOSED,
     ),
     "redeliver": _Row(_consume(redeliver=[pb.Redeliver(consumer_id=1)])),
+    "extend": _Row(_consume(extend=[pb.ExtendAck(consumer_id=1, ledgers=[0], entries=[0])])),
     "last_message_id": _Row(
         _consume(last_message_id=[pb.GetLastMessageId(request_id=1, consumer_id=1)]),
         lambda answer: answer.last_message_id[0].outcome.code if answer.last_message_id else None,

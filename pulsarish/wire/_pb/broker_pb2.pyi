@@ -103,10 +103,11 @@ class CloseProducer(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
-    __slots__ = ["acks", "close", "credentials", "flow_consumers", "flow_permits", "heartbeat", "last_message_id", "redeliver", "seek", "subscribe", "taken", "unsubscribe"]
+    __slots__ = ["acks", "close", "credentials", "extend", "flow_consumers", "flow_permits", "heartbeat", "last_message_id", "redeliver", "seek", "subscribe", "taken", "unsubscribe"]
     ACKS_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    EXTEND_FIELD_NUMBER: _ClassVar[int]
     FLOW_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     FLOW_PERMITS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +120,7 @@ class ConsumeRequest(_message.Message):
     acks: _containers.RepeatedCompositeFieldContainer[Ack]
     close: _containers.RepeatedCompositeFieldContainer[CloseConsumer]
     credentials: Credentials
+    extend: _containers.RepeatedCompositeFieldContainer[ExtendAck]
     flow_consumers: _containers.RepeatedScalarFieldContainer[int]
     flow_permits: _containers.RepeatedScalarFieldContainer[int]
     heartbeat: bool
@@ -128,7 +130,7 @@ class ConsumeRequest(_message.Message):
     subscribe: _containers.RepeatedCompositeFieldContainer[Subscribe]
     taken: int
     unsubscribe: _containers.RepeatedCompositeFieldContainer[Unsubscribe]
-    def __init__(self, subscribe: _Optional[_Iterable[_Union[Subscribe, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseConsumer, _Mapping]]] = ..., unsubscribe: _Optional[_Iterable[_Union[Unsubscribe, _Mapping]]] = ..., seek: _Optional[_Iterable[_Union[Seek, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[GetLastMessageId, _Mapping]]] = ..., flow_consumers: _Optional[_Iterable[int]] = ..., flow_permits: _Optional[_Iterable[int]] = ..., acks: _Optional[_Iterable[_Union[Ack, _Mapping]]] = ..., redeliver: _Optional[_Iterable[_Union[Redeliver, _Mapping]]] = ..., taken: _Optional[int] = ..., heartbeat: bool = ..., credentials: _Optional[_Union[Credentials, _Mapping]] = ...) -> None: ...
+    def __init__(self, subscribe: _Optional[_Iterable[_Union[Subscribe, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseConsumer, _Mapping]]] = ..., unsubscribe: _Optional[_Iterable[_Union[Unsubscribe, _Mapping]]] = ..., seek: _Optional[_Iterable[_Union[Seek, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[GetLastMessageId, _Mapping]]] = ..., flow_consumers: _Optional[_Iterable[int]] = ..., flow_permits: _Optional[_Iterable[int]] = ..., acks: _Optional[_Iterable[_Union[Ack, _Mapping]]] = ..., redeliver: _Optional[_Iterable[_Union[Redeliver, _Mapping]]] = ..., taken: _Optional[int] = ..., heartbeat: bool = ..., credentials: _Optional[_Union[Credentials, _Mapping]] = ..., extend: _Optional[_Iterable[_Union[ExtendAck, _Mapping]]] = ...) -> None: ...
 
 class ConsumeResponse(_message.Message):
     __slots__ = ["ack_set_rows", "ack_sets", "active", "ask_credentials", "closed", "consumer_ids", "counted", "ended", "entries", "entry_ids", "heartbeat", "last_message_id", "ledgers", "outcomes", "redelivery_counts", "sizes", "subscribed"]
@@ -185,6 +187,16 @@ class Credentials(_message.Message):
     data: bytes
     method: str
     def __init__(self, method: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ExtendAck(_message.Message):
+    __slots__ = ["consumer_id", "entries", "ledgers"]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    entries: _containers.RepeatedScalarFieldContainer[int]
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, consumer_id: _Optional[int] = ..., ledgers: _Optional[_Iterable[int]] = ..., entries: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetLastMessageId(_message.Message):
     __slots__ = ["consumer_id", "request_id"]

@@ -336,6 +336,21 @@ class TestShared:
         assert dispatcher.redeliver_unacked(120.0, 10) == 1
         dispatcher.check()
 
+    def test_a_consumer_that_goes_on_working_keeps_its_entry(self) -> None:
+        log = Log(3)
+        dispatcher = shared(log)
+        (one, _), (two, _) = consumer(1, permits=3), consumer(2, permits=3)
+        dispatcher.add(one)
+        drive(dispatcher, log)
+        dispatcher.add(two)
+        assert dispatcher.redeliver_unacked(0.0, 10) == 0
+        dispatcher.extend_ack(one, [at(0), at(7)], 6.0)
+        dispatcher.extend_ack(two, [at(1)], 6.0)
+        assert dispatcher.redeliver_unacked(10.0, 10) == 2, "another consumer cannot extend it"
+        assert [*one.pending] == [at(0)]
+        assert dispatcher.redeliver_unacked(16.0, 10) == 1
+        dispatcher.check()
+
     def test_the_time_that_a_consumer_has_begins_again_with_a_seek(self) -> None:
         log = Log(2)
         dispatcher = shared(log)

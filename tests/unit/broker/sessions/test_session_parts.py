@@ -189,6 +189,7 @@ def test_deliveries_survive_the_wire_with_their_ack_sets() -> None:
         pb.ConsumeRequest(acks=[pb.Ack(consumer_id=1, ledgers=[1, 2], entries=[1])]),
         pb.ConsumeRequest(flow_consumers=[1, 2], flow_permits=[1]),
         pb.ConsumeRequest(redeliver=[pb.Redeliver(ledgers=[1])]),
+        pb.ConsumeRequest(extend=[pb.ExtendAck(ledgers=[1])]),
         pb.ConsumeRequest(subscribe=[pb.Subscribe(type=9)]),  # type: ignore[arg-type]
     ],
 )

@@ -203,5 +203,8 @@ def test_unacked_messages_are_taken_back_in_order() -> None:
     tracker.remove((1, 3))
     assert tracker.next_due() == 11
     assert tracker.take_due(12) == [(1, 2)]
+    tracker.extend((1, 1), 5)
+    tracker.extend((1, 3), 5)
+    assert tracker.next_due() == 15, "only what the program holds"
     tracker.remove_up_to((1, 1))
     assert tracker.next_due() is None
