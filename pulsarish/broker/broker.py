@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from pulsarish.broker.audit_topic import AuditTopic
@@ -43,7 +43,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.network.addresses import advertised_address, plain_address
 from pulsarish.runtime.network.tls_options import tls_of_server
-from pulsarish.runtime.seams import FRAMED, TLS, Listener, World
+from pulsarish.runtime.seams import FRAMED, TLS, Listener, StreamHandler, World
 from pulsarish.runtime.usage import Usage
 from pulsarish.security.authentication import Authenticator, NoAuthentication
 from pulsarish.security.callers import Callers
@@ -156,7 +156,6 @@ class Broker:
             callers=callers,
             sessions=self._sessions,
         )
-        self.streams = {"broker.publish": self._face.publish, "broker.consume": self._face.consume}
         session = SessionWatch(world)
         statistics = Statistics(
             world, config, self._topics, self._ownership, self._ledgers, session
@@ -241,6 +240,7 @@ class Broker:
             namespaces=self._namespaces,
             ownership=self._ownership,
             lookup=lookup,
+            bundles=self._topics.bundles,
             schemas=self._topics.schemas,
             topics=self._topic_calls,
             forwarded=self.http.forwarded,
@@ -308,22 +308,25 @@ class Broker:
             framed_tls=internal.framed_address_tls or "not offered",
         )
 
+    def streams(self, came_in_on: str) -> Mapping[str, StreamHandler]:
+        """Return the handlers of streams for one listener's port."""
+        return self._face.streams(came_in_on)
+
     async def _listen(self, plan: ListenerPlan) -> ListenerAddresses:
         """Bind the ports of a listener. Return the addresses that its clients get."""
         connections = self._world.connections
         secure = tls_of_server(self._config)
         largest = self._config.max_message_size_bytes + _MESSAGE_ROOM_BYTES
+        streams = self.streams(plan.name)
 
         async def grpc(bind: str, tls: TlsServerConfig | None) -> Listener:
             calls = self.calls.handlers(plan.name)
-            return await connections.serve(
-                bind, self.streams, calls, message_bytes_max=largest, tls=tls
-            )
+            return await connections.serve(bind, streams, calls, message_bytes_max=largest, tls=tls)
 
         async def framed(bind: str, tls: TlsServerConfig | None) -> Listener:
             calls = self.calls.handlers(plan.name)
             return await connections.serve_framed(
-                bind, self.streams, calls, message_bytes_max=largest, tls=tls
+                bind, streams, calls, message_bytes_max=largest, tls=tls
             )
 
         async def web(bind: str, tls: TlsServerConfig | None) -> Listener:

@@ -287,6 +287,11 @@ class Listeners:
 
     def __init__(self, plans: Sequence[ListenerPlan]) -> None:
         self._names = tuple(plan.name for plan in plans)
+        self._are_ports_shared = any(
+            not (plan.bind_pulsar_address or plan.bind_pulsar_address_tls)
+            and (plan.advertised_pulsar or plan.advertised_pulsar_tls)
+            for plan in plans
+        )
 
     def chosen(self, named: str, came_in_on: str) -> str:
         """Return the listener whose addresses a client gets: the one it names, otherwise the one it
@@ -301,6 +306,21 @@ class Listeners:
                 f"this broker has no advertised listener {named!r}; it has {', '.join(self._names)}"
             )
         return named
+
+    def pulsar_of_next(
+        self, broker: BrokerRegistration, came_in_on: str, *, has_tls: bool
+    ) -> tuple[str, str]:
+        """Return the URLs of ``pulsar_at`` for a client whose topic moves to another broker.
+
+        Both are empty where they are not known: the client may have named a listener in its
+        lookups that shares the port of this one.
+        """
+        if self._are_ports_shared:
+            return "", ""
+        try:
+            return pulsar_at(broker, came_in_on, has_tls=has_tls)
+        except ServiceNotReady:
+            return "", ""
 
 
 def advertised_at(broker: BrokerRegistration, listener: str) -> ListenerAddresses:

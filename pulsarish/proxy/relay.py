@@ -38,6 +38,7 @@ __all__ = ["ClientConnection"]
 _log = get_logger("proxy")
 
 _PROTOCOL_VERSION: Final = 20
+_SERVER_VERSION: Final = "Pulsarish-proxy"
 _REDIRECTS_MAX: Final = 10
 _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
@@ -154,6 +155,7 @@ class ClientConnection(RelayedConnection):
                 self._passed_on = True
                 address = command.connect.proxy_to_broker_url.rpartition("://")[2].rstrip("/")
                 command.connect.ClearField("proxy_to_broker_url")
+                command.connect.proxy_version = _SERVER_VERSION
                 self.hold(command_frame(command))
                 self.watch(self._connect(address), "relay")
                 return
@@ -161,7 +163,7 @@ class ClientConnection(RelayedConnection):
             flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
             size = self._config.max_message_size_bytes
             connected = pb.Connected(
-                server_version="Pulsarish-proxy",
+                server_version=_SERVER_VERSION,
                 protocol_version=version,
                 max_message_size=size,
                 feature_flags=flags,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from pulsarish.broker.binary.codec import NO_REQUEST, encode_schema, failure, message_id
+from pulsarish.broker.clients.client_errors import TopicMoved
 from pulsarish.broker.clients.commands import (
     NO_EPOCH,
     Acknowledge,
@@ -32,6 +33,7 @@ from pulsarish.broker.clients.commands import (
     Subscribe,
     Subscribed,
 )
+from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import Malformed, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.wire._pb import pulsar_pb2 as pb
@@ -40,6 +42,8 @@ from pulsarish.wire.pulsar_frames import command_frame, receipt_frames
 __all__ = ["Answers"]
 
 Parts = list[bytes | memoryview]
+UrlsOf = Callable[[BrokerRegistration], tuple[str, str]]
+"""Returns the URLs of a broker's binary port without and with TLS; one or both may be empty."""
 
 
 class Answers:
@@ -48,13 +52,15 @@ class Answers:
     Apache Pulsar's client for Go knows its consumer only a moment after the answer that it has
     subscribed. It would lose earlier notices.
 
-    ``held`` is called for a consumer with waiting notices.
+    ``held`` is called for a consumer with waiting notices. ``urls_of`` returns where this client
+    finds another broker.
     """
 
-    def __init__(self, held: Callable[[int], None]) -> None:
+    def __init__(self, held: Callable[[int], None], urls_of: UrlsOf) -> None:
         self.partitions: dict[int, int] = {}
         """Number of the partition, or -1, by consumer."""
         self._held = held
+        self._urls_of = urls_of
         self._highest_producer = -1  # that was ever opened
         self._acks: dict[int, int] = {}  # request -> consumer
         self._subscribing: set[int] = set()
@@ -135,6 +141,7 @@ class Answers:
                 parts.append(command_frame(_producer_opened(answer)))
             case ProducerClosed():
                 closed = pb.CloseProducer(producer_id=producer_id, request_id=NO_REQUEST)
+                self._assign(closed, answer.error)
                 parts.append(command_frame(pb.Command(type=15, close_producer=closed)))
 
     def _to_consumer(
@@ -151,7 +158,9 @@ class Answers:
             case ActiveChanged():
                 self._unasked(answer.consumer_id, command_frame(_active(answer)), parts)
             case ConsumerClosed():
-                parts.append(command_frame(_consumer_closed(answer.consumer_id)))
+                gone = pb.CloseConsumer(consumer_id=answer.consumer_id, request_id=NO_REQUEST)
+                self._assign(gone, answer.error)
+                parts.append(command_frame(pb.Command(type=16, close_consumer=gone)))
             case EndOfTopic():
                 ended = pb.ReachedEndOfTopic(consumer_id=answer.consumer_id)
                 self._unasked(
@@ -159,6 +168,17 @@ class Answers:
                     command_frame(pb.Command(type=27, reached_end_of_topic=ended)),
                     parts,
                 )
+
+    def _assign(self, closed: pb.CloseProducer | pb.CloseConsumer, error: PulsarishError) -> None:
+        """Name the broker to which the topic moves. Clients that know nothing of it look up."""
+        if not isinstance(error, TopicMoved):
+            return
+        plain, tls = self._urls_of(error.to)
+        # A field that is set counts as an address, however empty it is.
+        if plain:
+            closed.assigned_broker_service_url = plain
+        if tls:
+            closed.assigned_broker_service_url_tls = tls
 
     def _unasked(self, consumer_id: int, frame: bytes, parts: Parts) -> None:
         waiting = self._notices.get(consumer_id)
@@ -217,12 +237,6 @@ def _active(change: ActiveChanged) -> pb.Command:
         active_consumer_change=pb.ActiveConsumerChange(
             consumer_id=change.consumer_id, is_active=change.active
         ),
-    )
-
-
-def _consumer_closed(consumer_id: int) -> pb.Command:
-    return pb.Command(
-        type=16, close_consumer=pb.CloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST)
     )
 
 

@@ -34,6 +34,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.sessions.session import Session
 from pulsarish.broker.topics.topic_lists import TopicWatch
+from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.containment import contained
@@ -96,6 +97,12 @@ class Questions(Protocol):
 
         A refusal is an answer; nothing is raised.
         """
+        ...
+
+    def urls_of(
+        self, broker: BrokerRegistration, came_in_on: str, *, has_tls: bool
+    ) -> tuple[str, str]:
+        """Return the URLs of a broker's binary port for a client, as ``pulsar_of_next``."""
         ...
 
     async def watch(
@@ -173,7 +180,8 @@ class Connection(ContainedProtocol):
         # received, and not handled while too many questions are open
         self._behind: list[Frame] = []
         self._finishing = False
-        self._answers = Answers(self._held)
+        self._is_relayed = False
+        self._answers = Answers(self._held, self._urls_of)
         self._watches: dict[int, TopicWatch] = {}
         self._keep_alive_task: asyncio.Task[None] | None = None
 
@@ -446,6 +454,7 @@ class Connection(ContainedProtocol):
 
     def _accept(self, connect: pb.Connect) -> None:
         self._connected = True
+        self._is_relayed = bool(connect.proxy_version or connect.original_principal)
         self._reader.frame_bytes_max = self._config.max_message_size_bytes + ENVELOPE_BYTES_MAX
         self._traffic.limits.slots.mark_active(self)
         self.session.note_client_version(connect.client_version)
@@ -601,6 +610,15 @@ class Connection(ContainedProtocol):
             )
 
     # -- sent answers and deliveries
+
+    def _urls_of(self, broker: BrokerRegistration) -> tuple[str, str]:
+        """Return where this client finds another broker; empty: it has to look up.
+
+        A client behind a proxy asks the proxy.
+        """
+        if self._is_relayed:
+            return "", ""
+        return self._questions.urls_of(broker, self._came_in_on, has_tls=self._has_tls)
 
     def _send_notices(self, consumer_id: int) -> None:
         for frame in self._answers.take_notices(consumer_id):

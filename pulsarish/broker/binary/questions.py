@@ -13,6 +13,7 @@ from pulsarish.broker.listeners import Listeners, pulsar_at
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.topic_lists import TopicLists, TopicWatch, list_hash
+from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import (
     AuthorizationError,
     NotAllowed,
@@ -69,6 +70,11 @@ class BrokerQuestions:
                 return await self._topics(question.get_topics_of_namespace, identity)
             case _:
                 return None
+
+    def urls_of(
+        self, broker: BrokerRegistration, came_in_on: str, *, has_tls: bool
+    ) -> tuple[str, str]:
+        return self._listeners.pulsar_of_next(broker, came_in_on, has_tls=has_tls)
 
     async def _partitions(
         self, asked: pb.PartitionedMetadata, identity: Identity

@@ -7,6 +7,7 @@ for an operator (rule 20), as long as its own timeouts allow.
 
 from __future__ import annotations
 
+from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import (
     LedgerClosed,
     LedgerFenced,
@@ -15,8 +16,27 @@ from pulsarish.model.errors import (
     ServiceNotReady,
     TopicFenced,
 )
+from pulsarish.model.topic_name import TopicName
 
-__all__ = ["to_client_error"]
+__all__ = ["TopicMoved", "to_client_error", "topic_leaves"]
+
+
+class TopicMoved(TopicFenced):
+    """The topic goes to the broker ``to``, which lets clients wait that come before it has it."""
+
+    def __init__(self, message: str, to: BrokerRegistration) -> None:
+        super().__init__(message)
+        self.to = to
+
+
+def topic_leaves(name: TopicName, reason: str, to: BrokerRegistration | None) -> TopicFenced:
+    """Return the error for clients of a topic that leaves this broker, for ``to`` if it is
+    known.
+    """
+    text = f"topic {name} leaves this broker: {reason}"
+    if to is None:
+        return TopicFenced(f"{text}; look it up again")
+    return TopicMoved(f"{text}; it goes to {to.broker_id}", to)
 
 
 def to_client_error(error: PulsarishError) -> PulsarishError:

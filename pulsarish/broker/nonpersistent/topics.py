@@ -12,11 +12,12 @@ from collections.abc import Callable
 from functools import partial
 
 from pulsarish.broker.clients.authorization import OnCreated
+from pulsarish.broker.clients.client_errors import topic_leaves
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.policies.namespaces import Namespaces
-from pulsarish.metadata.records import NamespacePolicies
+from pulsarish.metadata.records import BrokerRegistration, NamespacePolicies
 from pulsarish.model.errors import NotAllowed, NotOwner, PulsarishError, TopicFenced, TopicNotFound
 from pulsarish.model.policies import INACTIVE_TOPIC
 from pulsarish.model.topic_name import TopicName
@@ -134,19 +135,14 @@ class NonPersistentTopics:
             ),
         )
 
-    def close_bundle(self, bundle: Bundle, bundles: int) -> None:
+    def close_bundle(self, bundle: Bundle, bundles: int, to: BrokerRegistration | None) -> None:
+        """Close the topics of a bundle, which goes to the broker ``to`` or to any."""
         for topic in list(self.open.values()):
             name = topic.name
             if (name.tenant, name.namespace) == (bundle.tenant, bundle.namespace) and bundle_of(
                 name, bundles
             ) == bundle:
-                self.close(
-                    name,
-                    TopicFenced(
-                        f"topic {name} leaves this broker: its bundle is being unloaded; look it "
-                        "up again"
-                    ),
-                )
+                self.close(name, topic_leaves(name, "its bundle is being unloaded", to))
 
     def close_all(self, reason: str) -> None:
         for topic in list(self.open.values()):

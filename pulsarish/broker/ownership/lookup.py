@@ -115,6 +115,7 @@ class Lookup:
                 )
             # Its clients ask while it moves: they are told who has it then.
             await self._bundles.left(bundle)
+            await self._bundles.arrived(bundle)
             owner = await ownership.owner(bundle)
             if isinstance(owner, Theirs):
                 if await ownership.reachable(owner.registration):

@@ -218,6 +218,21 @@ class Ownership:
         self, bundle: Bundle, epoch: int, me: str, to: BrokerRegistration
     ) -> bool:
         """Ask a broker to take a bundle of this one. Return whether it says that it did."""
+        try:
+            await self._ask_to_take(bundle, epoch, me, to, later=False)
+        except ServiceNotReady as error:
+            # It may have taken it all the same: then the record cannot be released any more.
+            _log.warning("bundle not taken", bundle=bundle, by=to.broker_id, reason=error)
+            return False
+        return True
+
+    async def _ask_to_take(
+        self, bundle: Bundle, epoch: int, me: str, to: BrokerRegistration, *, later: bool
+    ) -> None:
+        """Ask a broker to take a bundle of this one, or whether it will.
+
+        Raises ``ServiceNotReady`` if it says no, or nothing.
+        """
         request = pb.TakeRequest(
             tenant=bundle.tenant,
             namespace=bundle.namespace,
@@ -225,6 +240,7 @@ class Ownership:
             owner=me,
             epoch=epoch,
             admin_key=to.admin_key,
+            later=later,
         )
         try:
             data = await self._world.connections.call(
@@ -235,12 +251,11 @@ class Ownership:
             )
             answer = pb.TakeResponse.FromString(data)
         except (StreamBroken, TimeoutError, CallFailed, DecodeError) as error:
-            # It may have taken it all the same: then the record cannot be released any more.
-            _log.warning("bundle not taken", bundle=bundle, by=to.broker_id, reason=repr(error))
-            return False
+            raise ServiceNotReady(
+                f"broker {to.broker_id} does not answer; try again: {error!r}"
+            ) from None
         if answer.code:
-            _log.warning("bundle not taken", bundle=bundle, by=to.broker_id, reason=answer.message)
-        return not answer.code
+            raise ServiceNotReady(f"broker {to.broker_id} does not take it: {answer.message}")
 
     async def take(self, bundle: Bundle, owner: str, epoch: int) -> None:
         """Acquire a bundle whose owner, the instance ``owner``, has closed its topics and asks
@@ -249,8 +264,7 @@ class Ownership:
         Raises ``ServiceNotReady`` if this broker takes none or the record says otherwise, and
         ``MetadataUnavailable``.
         """
-        if self.draining:
-            raise ServiceNotReady("this broker is draining and takes no bundles")
+        self.check_takes()
         record = await self._records.get(bundle.path, BundleOwner)
         if record is None or (record[0].instance_id, record[1]) != (owner, epoch):
             raise ServiceNotReady(f"bundle {bundle} is not owned by {owner} at epoch {epoch}")
@@ -259,14 +273,20 @@ class Ownership:
 
     # -- the other brokers
 
-    async def check_takes(self, other: BrokerRegistration) -> None:
-        """Raise ``ServiceNotReady`` if another broker does not answer or takes no bundles."""
-        if not await self._ping(other):
-            raise ServiceNotReady(f"broker {other.broker_id} does not answer; try again")
-        if not self.peers.takes(other.instance_id):
-            raise ServiceNotReady(
-                f"broker {other.broker_id} is draining or stopping and takes no bundles"
-            )
+    def check_takes(self) -> None:
+        """Raise ``ServiceNotReady`` if this broker takes no bundles."""
+        if self.draining or not self.serving:
+            raise ServiceNotReady("this broker is draining or stopping and takes no bundles")
+
+    async def announce(self, bundle: Bundle, to: BrokerRegistration) -> None:
+        """Ask a broker to let clients wait for a bundle of this one, which it will be asked to
+        take.
+
+        Raises ``ServiceNotReady`` if it does not answer or takes no bundles.
+        """
+        epoch = self.owned.epoch(bundle)
+        if epoch is not None:
+            await self._ask_to_take(bundle, epoch, self.registry.instance_id, to, later=True)
 
     async def reachable(self, other: BrokerRegistration) -> bool:
         """Return whether another owner answers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pulsarish.broker.ownership.bundles import Bundle
@@ -15,7 +16,7 @@ from pulsarish.runtime.seams import Clock, Op
 
 __all__ = ["ServedBundles"]
 
-_LEAVE_SECONDS_MAX: Final = 5.0
+_MOVE_SECONDS_MAX: Final = 5.0
 
 
 class _Leave:
@@ -39,6 +40,8 @@ class ServedBundles:
         self._ownership = ownership
         # bundles being unloaded: their topics are not opened
         self._leaving: dict[Bundle, _Leave] = {}
+        # bundles that their owners have announced, and until when clients wait for them
+        self._arriving: dict[Bundle, tuple[asyncio.Event, float]] = {}
 
     @property
     def leaving(self) -> Sequence[Bundle]:
@@ -81,10 +84,52 @@ class ServedBundles:
         if leave is None:
             return
         try:
-            async with self._clock.timeout(_LEAVE_SECONDS_MAX):
+            async with self._clock.timeout(_MOVE_SECONDS_MAX):
                 await leave.done.wait()
         except TimeoutError:
             raise ServiceNotReady(f"bundle {bundle} is still being unloaded; try again") from None
+
+    # -- bundles that come from other brokers
+
+    def expect(self, bundle: Bundle) -> None:
+        """Let clients wait for a bundle that its owner is about to hand over to this broker.
+
+        Raises ``ServiceNotReady`` if this broker takes no bundles.
+        """
+        self._ownership.check_takes()
+        now = self._clock.monotonic()
+        for late in [each for each, (_, until) in self._arriving.items() if until < now]:
+            del self._arriving[late]
+        event, _ = self._arriving.get(bundle) or (asyncio.Event(), now)
+        self._arriving[bundle] = event, now + _MOVE_SECONDS_MAX
+
+    async def take(self, bundle: Bundle, owner: str, epoch: int) -> None:
+        """Acquire a bundle, and serve the clients that wait for it.
+
+        Raises the errors of ``Ownership.take``. Then the clients look their topics up.
+        """
+        try:
+            await self._ownership.take(bundle, owner, epoch)
+        finally:
+            event, _ = self._arriving.pop(bundle, (None, 0.0))
+            if event is not None:
+                event.set()
+
+    @property
+    def is_any_arriving(self) -> bool:
+        """Whether owners have announced bundles."""
+        return bool(self._arriving)
+
+    async def arrived(self, bundle: Bundle) -> None:
+        """Wait for a bundle that its owner has announced, until it comes, or for a few seconds."""
+        event, until = self._arriving.get(bundle, (None, 0.0))
+        if event is None:
+            return
+        with suppress(TimeoutError):
+            async with self._clock.timeout(max(0.0, until - self._clock.monotonic())):
+                await event.wait()
+
+    # -- bundles that go
 
     async def unload(
         self,
@@ -95,12 +140,15 @@ class ServedBundles:
         """Close the topics of a bundle with ``close``, then release the bundle or hand it over to
         the broker ``to``.
 
+        ``to`` is asked before anything is closed. From then on it lets clients wait that come too
+        early, so they can be sent there as soon as their topics are closed.
+
         If the bundle is being unloaded already, wait for that and raise its error if it fails.
 
         Raises ``ServiceNotReady`` if ``to`` takes no bundles; then nothing was closed.
         """
         if to is not None and bundle not in self._leaving:
-            await self._ownership.check_takes(to)
+            await self._ownership.announce(bundle, to)
         under_way = self._leaving.get(bundle)
         if under_way is not None:
             await under_way.done.wait()

@@ -22,6 +22,7 @@ from pulsarish.broker.listeners import Listeners, advertised_at
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.lookup import Found, Lookup
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.sessions.grpc_codec import schema_message, schema_of
@@ -61,6 +62,7 @@ class GrpcCalls:
         namespaces: Namespaces,
         ownership: Ownership,
         lookup: Lookup,
+        bundles: ServedBundles,
         schemas: TopicSchemas,
         topics: TopicCalls,
         forwarded: HttpHandler,
@@ -79,6 +81,7 @@ class GrpcCalls:
         self._namespaces = namespaces
         self._ownership = ownership
         self._lookup = lookup
+        self._bundles = bundles
         self._schemas = schemas
         self._topics = topics
         self._forwarded = forwarded
@@ -262,7 +265,7 @@ class GrpcCalls:
         ).SerializeToString(deterministic=True)  # a map otherwise goes by the process's hash seed
 
     async def _take(self, data: bytes, caller: Caller) -> bytes:
-        """Take a bundle whose owner, another broker, gives it to this one."""
+        """Take a bundle whose owner, another broker, gives it to this one, or expect it."""
         request = _parsed(pb.TakeRequest, data)
         try:
             if not self._is_own_key("broker.take", request.admin_key, caller):
@@ -270,7 +273,10 @@ class GrpcCalls:
                     "broker.take is for brokers, which read the key of this broker's registration"
                 )
             bundle = Bundle(request.tenant, request.namespace, request.range)
-            await self._ownership.take(bundle, request.owner, request.epoch)
+            if request.later:
+                self._bundles.expect(bundle)
+            else:
+                await self._bundles.take(bundle, request.owner, request.epoch)
         except PulsarishError as error:
             return pb.TakeResponse(code=error.code, message=str(error)).SerializeToString()
         return pb.TakeResponse().SerializeToString()

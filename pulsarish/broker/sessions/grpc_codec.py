@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
-from pulsarish.broker.clients.client_errors import to_client_error
+from pulsarish.broker.clients.client_errors import TopicMoved, to_client_error
 from pulsarish.broker.clients.commands import (
     AccessMode,
     Acknowledge,
@@ -203,12 +203,30 @@ def _failure(error: PulsarishError) -> dict[str, Any]:
     return {"code": known.code, "message": str(known)}
 
 
+def _moved_to(error: PulsarishError, listener: str) -> pb.BrokerAddresses | None:
+    """Return where clients of a listener find the broker to which their topic moves."""
+    found = error.to.listeners.get(listener) if isinstance(error, TopicMoved) else None
+    if found is None:
+        return None
+    return pb.BrokerAddresses(
+        address=found.address,
+        framed_address=found.framed_address,
+        address_tls=found.address_tls,
+        framed_address_tls=found.framed_address_tls,
+    )
+
+
 def encode_publish(
-    answers: deque[Answer], answered: int, *, heartbeat: bool, asks_credentials: bool = False
+    answers: deque[Answer],
+    answered: int,
+    *,
+    heartbeat: bool,
+    asks_credentials: bool = False,
+    listener: str = "",
 ) -> bytes:
     """Encode one message of answers, taken from the front of ``answers``.
 
-    Answers that must not be in the same message stay.
+    Answers that must not be in the same message stay. ``listener`` is that of the client.
     """
     message = pb.PublishResponse(
         answered=answered, heartbeat=heartbeat, ask_credentials=asks_credentials
@@ -251,7 +269,11 @@ def encode_publish(
                     topic_epoch=answer.topic_epoch + 1,
                 )
             case ProducerClosed():
-                message.closed.add(producer_id=answer.producer_id, **_failure(answer.error))
+                message.closed.add(
+                    producer_id=answer.producer_id,
+                    moved_to=_moved_to(answer.error, listener),
+                    **_failure(answer.error),
+                )
             case Outcome():
                 message.outcomes.append(_outcome(answer.request_id, answer.error))
             case Subscribed() | ConsumerClosed() | ActiveChanged() | LastMessageId() | EndOfTopic():
@@ -269,13 +291,14 @@ def encode_consume(
     *,
     heartbeat: bool,
     asks_credentials: bool = False,
+    listener: str = "",
 ) -> list[Buffer]:
-    """Encode one message with all answers and these deliveries."""
+    """Encode one message with all answers and these deliveries, for a client of ``listener``."""
     message = pb.ConsumeResponse(
         heartbeat=heartbeat, counted=bool(deliveries), ask_credentials=asks_credentials
     )
     while answers:
-        _put_consume(message, answers.popleft())
+        _put_consume(message, answers.popleft(), listener)
     if not deliveries:
         return [message.SerializeToString()]
     message.consumer_ids.extend([consumer_id for consumer_id, _ in deliveries])
@@ -292,7 +315,7 @@ def encode_consume(
     return join_records(message, payloads, sum(sizes))
 
 
-def _put_consume(message: pb.ConsumeResponse, answer: Answer) -> None:
+def _put_consume(message: pb.ConsumeResponse, answer: Answer, listener: str) -> None:
     match answer:
         case Outcome():
             message.outcomes.append(_outcome(answer.request_id, answer.error))
@@ -301,7 +324,11 @@ def _put_consume(message: pb.ConsumeResponse, answer: Answer) -> None:
                 outcome=_outcome(answer.request_id, answer.error), consumer_id=answer.consumer_id
             )
         case ConsumerClosed():
-            message.closed.add(consumer_id=answer.consumer_id, **_failure(answer.error))
+            message.closed.add(
+                consumer_id=answer.consumer_id,
+                moved_to=_moved_to(answer.error, listener),
+                **_failure(answer.error),
+            )
         case ActiveChanged():
             message.active.add(consumer_id=answer.consumer_id, active=answer.active)
         case LastMessageId():

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
@@ -34,7 +35,15 @@ from pulsarish.broker.sessions.session import Session, TopicSource
 from pulsarish.model.errors import ChecksumError, PulsarishError
 from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import FINISH, Buffer, Stream, StreamBroken, Tasks, World
+from pulsarish.runtime.seams import (
+    FINISH,
+    Buffer,
+    Stream,
+    StreamBroken,
+    StreamHandler,
+    Tasks,
+    World,
+)
 from pulsarish.runtime.wake_signal import WakeSignal
 from pulsarish.security.callers import Callers, refusal_text
 from pulsarish.security.credentials import Certificate, Credentials, Secret
@@ -72,13 +81,12 @@ class GrpcFace:
         self._traffic = traffic
         self._streams: dict[int, _FaceStream] = {}
 
-    async def publish(self, stream: Stream) -> None:
-        """Handle a ``broker.publish`` stream."""
-        await self._serve(stream, _PublishStream)
-
-    async def consume(self, stream: Stream) -> None:
-        """Handle a ``broker.consume`` stream."""
-        await self._serve(stream, _ConsumeStream)
+    def streams(self, came_in_on: str) -> Mapping[str, StreamHandler]:
+        """Return the handlers for one listener's port."""
+        return {
+            "broker.publish": partial(self._serve, _PublishStream, came_in_on),
+            "broker.consume": partial(self._serve, _ConsumeStream, came_in_on),
+        }
 
     def _session_parts(self, stream: Stream, tasks: Tasks, outbox: Outbox) -> Session:
         session = Session(
@@ -93,7 +101,7 @@ class GrpcFace:
         session.note_client_version(stream.caller.program)
         return session
 
-    async def _serve(self, stream: Stream, kind: type[_FaceStream]) -> None:
+    async def _serve(self, kind: type[_FaceStream], came_in_on: str, stream: Stream) -> None:
         try:
             identity = await self._callers.identify_caller(stream.caller)
         except PulsarishError as error:
@@ -101,7 +109,13 @@ class GrpcFace:
             stream.abort(refusal_text(error))
             return
         serving = kind(
-            stream, self._session_parts, self._world, self._config, self._traffic, self._renew
+            stream,
+            came_in_on,
+            self._session_parts,
+            self._world,
+            self._config,
+            self._traffic,
+            self._renew,
         )
         serving.session.identity = identity
         self._sessions.add(serving)
@@ -160,6 +174,7 @@ class _FaceStream:
     def __init__(
         self,
         stream: Stream,
+        came_in_on: str,
         parts: _Parts,
         world: World,
         config: BrokerConfig,
@@ -167,6 +182,7 @@ class _FaceStream:
         renew: _Renew,
     ) -> None:
         self._stream = stream
+        self._came_in_on = came_in_on
         self._renew = renew
         self._scope = Scope(ScopeKind.CONNECTION, stream.peer, self._failed)
         self._world = world = contained(world, self._scope)
@@ -313,13 +329,14 @@ class _PublishStream(_FaceStream):
     def __init__(
         self,
         stream: Stream,
+        came_in_on: str,
         parts: _Parts,
         world: World,
         config: BrokerConfig,
         traffic: ConnectionTraffic,
         renew: _Renew,
     ) -> None:
-        super().__init__(stream, parts, world, config, traffic, renew)
+        super().__init__(stream, came_in_on, parts, world, config, traffic, renew)
         self._budget = traffic.budget
         self._bytes = 0
         self._room = asyncio.Event()
@@ -431,7 +448,11 @@ class _PublishStream(_FaceStream):
         self._answered_sent = self._answered
         return [
             encode_publish(
-                outbox.answers, self._answered, heartbeat=heartbeat, asks_credentials=asks
+                outbox.answers,
+                self._answered,
+                heartbeat=heartbeat,
+                asks_credentials=asks,
+                listener=self._came_in_on,
             )
         ]
 
@@ -440,13 +461,14 @@ class _ConsumeStream(_FaceStream):
     def __init__(
         self,
         stream: Stream,
+        came_in_on: str,
         parts: _Parts,
         world: World,
         config: BrokerConfig,
         traffic: ConnectionTraffic,
         renew: _Renew,
     ) -> None:
-        super().__init__(stream, parts, world, config, traffic, renew)
+        super().__init__(stream, came_in_on, parts, world, config, traffic, renew)
         self._counted = 0
         self._taken = 0
 
@@ -480,5 +502,9 @@ class _ConsumeStream(_FaceStream):
         heartbeat, self._heartbeat = self._heartbeat, False
         asks, self._asks_credentials = self._asks_credentials, False
         return encode_consume(
-            outbox.answers, deliveries, heartbeat=heartbeat, asks_credentials=asks
+            outbox.answers,
+            deliveries,
+            heartbeat=heartbeat,
+            asks_credentials=asks,
+            listener=self._came_in_on,
         )

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from pulsarish.broker.clients.authorization import OnCreated
+from pulsarish.broker.clients.client_errors import topic_leaves
 from pulsarish.broker.clients.interfaces import ServedTopic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.lost_data import LostData
@@ -131,6 +133,9 @@ class LoadedTopics:
         Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``, ...
         """
         parsed = TopicName.parse(name)
+        if self.bundles.is_any_arriving:
+            # Its owner may have sent the client here.
+            await self.bundles.arrived(await self.bundle(parsed))
         if not create and parsed.partition >= 0:
             create = parsed.partition < (await self._namespaces.partitions(parsed.partitioned) or 0)
         return await (
@@ -254,11 +259,11 @@ class LoadedTopics:
 
         Raises the errors of ``ServedBundles.unload``.
         """
-        await self.bundles.unload(bundle, self._close_bundle, to)
+        await self.bundles.unload(bundle, partial(self._close_bundle, to=to), to)
 
-    async def _close_bundle(self, bundle: Bundle) -> None:
+    async def _close_bundle(self, bundle: Bundle, to: BrokerRegistration | None) -> None:
         policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)
-        self.not_kept.close_bundle(bundle, policies.bundles)
+        self.not_kept.close_bundle(bundle, policies.bundles, to)
         topics = [
             topic
             for topic in self.loaded.values()
@@ -266,7 +271,7 @@ class LoadedTopics:
             and topic.name.namespace == bundle.namespace
             and bundle_of(topic.name, policies.bundles) == bundle
         ]
-        await self._unload_all(topics, "its bundle is being unloaded")
+        await self._unload_all(topics, "its bundle is being unloaded", to)
 
     async def hand_over_all(self) -> None:
         """Hand over all bundles at a graceful stop, one after the other.
@@ -287,11 +292,11 @@ class LoadedTopics:
         self.not_kept.close_all("the broker stops")
         await self._unload_all(list(self.loaded.values()), "the broker stops")
 
-    async def _unload_all(self, topics: list[Topic], reason: str) -> None:
+    async def _unload_all(
+        self, topics: list[Topic], reason: str, to: BrokerRegistration | None = None
+    ) -> None:
         for topic in topics:
-            topic.stop_taking(
-                TopicFenced(f"topic {topic.name} leaves this broker: {reason}; look it up again")
-            )
+            topic.stop_taking(topic_leaves(topic.name, reason, to))
         await asyncio.gather(
             *(self._unload(topic, topic.closed or TopicFenced(reason)) for topic in topics)
         )

@@ -40,7 +40,7 @@ class Receiver(Protocol):
 
     def on_end_of_topic(self) -> None: ...
 
-    def on_closed_by_broker(self, error: PulsarishError) -> None: ...
+    def on_closed_by_broker(self, error: PulsarishError, moved_to: pb.BrokerAddresses) -> None: ...
 
     def on_stream_lost(self, error: PulsarishError) -> None: ...
 
@@ -271,7 +271,7 @@ class ConsumeStream(BrokerStream):
         for closed in response.closed:
             if (receiver := receivers.pop(closed.consumer_id, None)) is not None:
                 receiver.on_closed_by_broker(
-                    error_of(closed) or PulsarishError("closed by the broker")
+                    error_of(closed) or PulsarishError("closed by the broker"), closed.moved_to
                 )
 
     def _deliver(self, response: pb.ConsumeResponse, records: memoryview) -> None:

@@ -263,6 +263,22 @@ class Lookup:
             "moving; try again"
         )
 
+    def next_owner(self, moved_to: pb.BrokerAddresses, former: str) -> str:
+        """Return the address of the broker to which a topic moves, as its former owner says it.
+
+        Empty: the topic must be looked up. A client that names a listener in its lookups may not
+        reach the addresses of the one that it connected to.
+        """
+        if is_tls(former):  # who came with TLS goes on with TLS
+            address, framed = moved_to.address_tls, moved_to.framed_address_tls
+        else:
+            address, framed = moved_to.address, moved_to.framed_address
+        if self._listener or not address:
+            return ""
+        self._remember(address)
+        self._book.put(address, address, framed)
+        return address
+
     def _prefer(self, address: str) -> None:
         self._addresses.remove(address)
         self._addresses.insert(0, address)

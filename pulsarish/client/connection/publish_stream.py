@@ -35,7 +35,7 @@ class Sender(Protocol):
 
     def send_failed(self, sequence_id: int, error: PulsarishError) -> None: ...
 
-    def closed_by_broker(self, error: PulsarishError) -> None: ...
+    def closed_by_broker(self, error: PulsarishError, moved_to: pb.BrokerAddresses) -> None: ...
 
     def stream_lost(self, error: PulsarishError) -> None: ...
 
@@ -207,7 +207,9 @@ class PublishStream(BrokerStream):
             sender = senders.pop(closed.producer_id, None)
             self._ready.pop(closed.producer_id, None)
             if sender is not None:
-                sender.closed_by_broker(error_of(closed) or PulsarishError("closed by the broker"))
+                sender.closed_by_broker(
+                    error_of(closed) or PulsarishError("closed by the broker"), closed.moved_to
+                )
         if response.answered != self._answered_count:
             assert (
                 self._answered_count <= response.answered <= self._counted or not response.answered

@@ -23,6 +23,7 @@ from pulsarish.model.errors import (
 )
 from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.log import get_logger
+from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["SETTLED_SECONDS", "Reconnector"]
 
@@ -64,6 +65,7 @@ class Reconnector:
         self._closing = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_refused = False
+        self._moved_to: pb.BrokerAddresses | None = None
 
     @property
     def is_closing(self) -> bool:
@@ -80,8 +82,9 @@ class Reconnector:
         # Shielded: the task sets the future even when the caller no longer waits.
         await asyncio.shield(self._opened)
 
-    def lost(self) -> None:
-        """Note that it is no longer open."""
+    def lost(self, moved_to: pb.BrokerAddresses | None = None) -> None:
+        """Note that it is no longer open, and where the next owner is if the broker said so."""
+        self._moved_to = moved_to
         self._gone.set()
 
     def close(self) -> None:
@@ -135,6 +138,8 @@ class Reconnector:
             await self._gone.wait()
             # Ask the broker that closed it last: it may be dead, or stopped and silent.
             avoid, at_once = address, True
+            if self._moved_to is not None and not self._anywhere:
+                known = parts.lookup.next_owner(self._moved_to, address)
             if parts.clock.monotonic() - opened_at >= SETTLED_SECONDS:
                 backoff.reset()
             else:

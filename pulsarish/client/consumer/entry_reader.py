@@ -157,8 +157,8 @@ class EntryReader:
     def on_end_of_topic(self) -> None:
         """Nothing to do: the caller knows where to stop."""
 
-    def on_closed_by_broker(self, error: PulsarishError) -> None:
-        self._lose()
+    def on_closed_by_broker(self, error: PulsarishError, moved_to: pb.BrokerAddresses) -> None:
+        self._lose(moved_to)
         if not may_retry(error, first=False):
             self._reconnector.close()
             self._ended(error)
@@ -166,7 +166,7 @@ class EntryReader:
     def on_stream_lost(self, error: PulsarishError) -> None:
         self._lose()
 
-    def _lose(self) -> None:
+    def _lose(self, moved_to: pb.BrokerAddresses | None = None) -> None:
         self._stream = None
         self._entries.clear()
-        self._reconnector.lost()
+        self._reconnector.lost(moved_to)

@@ -22,6 +22,7 @@ from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.model.errors import AlreadyClosed, ConnectError, PulsarishError, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
+from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["SessionOwner", "SubscriptionSession"]
 
@@ -151,15 +152,15 @@ class SubscriptionSession:
 
     # Losses.
 
-    def on_stream_lost(self) -> None:
+    def on_stream_lost(self, moved_to: pb.BrokerAddresses | None = None) -> None:
         self.is_open = False
         self.stream = None
         with self._inbox.lock:
             self._owner.on_lost()
-        self._reconnector.lost()
+        self._reconnector.lost(moved_to)
 
-    def on_closed_by_broker(self, error: PulsarishError) -> None:
-        self.on_stream_lost()
+    def on_closed_by_broker(self, error: PulsarishError, moved_to: pb.BrokerAddresses) -> None:
+        self.on_stream_lost(moved_to)
         if not may_retry(error, first=False):
             self._reconnector.close()
             self._owner.on_end(error)

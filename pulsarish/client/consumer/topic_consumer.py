@@ -25,6 +25,7 @@ from pulsarish.client.messages.message import Entry, open_entry
 from pulsarish.model.errors import ChecksumError, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
+from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["TopicConsumer"]
 
@@ -160,8 +161,8 @@ class TopicConsumer:
     def on_end_of_topic(self) -> None:
         _log.info("topic is terminated and read to its end", topic=self.topic)
 
-    def on_closed_by_broker(self, error: PulsarishError) -> None:
-        self.session.on_closed_by_broker(error)
+    def on_closed_by_broker(self, error: PulsarishError, moved_to: pb.BrokerAddresses) -> None:
+        self.session.on_closed_by_broker(error, moved_to)
 
     def on_stream_lost(self, error: PulsarishError) -> None:
         self.session.on_stream_lost()

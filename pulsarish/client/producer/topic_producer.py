@@ -245,11 +245,11 @@ class TopicProducer:
         if entry is not None:
             self._fail([entry], error)
 
-    def closed_by_broker(self, error: PulsarishError) -> None:
+    def closed_by_broker(self, error: PulsarishError, moved_to: pb.BrokerAddresses) -> None:
         """Send entries without a receipt again at the new owner, or fail them when the error is
         final.
         """
-        self._lose()
+        self._lose(moved_to)
         if isinstance(error, ProducerBusy):
             error = self._outdone(error)
         if not may_retry(error, first=False):
@@ -258,12 +258,12 @@ class TopicProducer:
     def stream_lost(self, error: PulsarishError) -> None:
         self._lose()
 
-    def _lose(self) -> None:
+    def _lose(self, moved_to: pb.BrokerAddresses | None = None) -> None:
         self.is_open = False
         self._stream = None
         with self.lock:
             self.core.disconnected()
-        self._reconnector.lost()
+        self._reconnector.lost(moved_to)
 
     # Completion.
 

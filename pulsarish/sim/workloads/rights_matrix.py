@@ -249,7 +249,7 @@ class _Run:
 
     async def _check_faces(self) -> None:
         """Ask each route of a broker with what opens nothing, and each must answer 401."""
-        reached = {*self._broker.streams, *self._broker.calls.handlers("internal")}
+        reached = {*self._broker.streams("internal"), *self._broker.calls.handlers("internal")}
         self._matrix.expect(
             "methods without a row", found=sorted(reached - set(PERMISSIONS)), wanted=[]
         )
@@ -285,7 +285,7 @@ class _Run:
         calls = self._broker.calls.handlers("internal")
         number = 0
         for name, shown in self._cases.bad().items():
-            for method, serve in self._broker.streams.items():
+            for method, serve in self._broker.streams("internal").items():
                 number += 1
                 stream: Any = _RefusedStream(
                     Caller(f"10.3.{number >> 8}.{number & 255}:5", credentials=shown)

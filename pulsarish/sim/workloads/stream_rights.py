@@ -204,7 +204,7 @@ class _Run:
             fields = {each.name for each in request.DESCRIPTOR.fields} - _NO_COMMANDS
             self._matrix.expect(f"commands of {method}", found=sorted(rows), wanted=sorted(fields))
         broker = self._site.broker
-        reached = sorted({*broker.streams, *broker.calls.handlers("internal")})
+        reached = sorted({*broker.streams("internal"), *broker.calls.handlers("internal")})
         methods = sorted({*_STREAMS, *(method for method, _, _ in _CALLS.values())})
         self._matrix.expect("streams and calls", found=methods, wanted=reached)
 

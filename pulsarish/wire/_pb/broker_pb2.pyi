@@ -86,6 +86,18 @@ class AdminResponse(_message.Message):
     status: int
     def __init__(self, status: _Optional[int] = ..., body: _Optional[bytes] = ..., content_type: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
+class BrokerAddresses(_message.Message):
+    __slots__ = ["address", "address_tls", "framed_address", "framed_address_tls"]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_TLS_FIELD_NUMBER: _ClassVar[int]
+    FRAMED_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    FRAMED_ADDRESS_TLS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    address_tls: str
+    framed_address: str
+    framed_address_tls: str
+    def __init__(self, address: _Optional[str] = ..., framed_address: _Optional[str] = ..., address_tls: _Optional[str] = ..., framed_address_tls: _Optional[str] = ...) -> None: ...
+
 class CloseConsumer(_message.Message):
     __slots__ = ["consumer_id", "request_id"]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -171,14 +183,16 @@ class ConsumeResponse(_message.Message):
     def __init__(self, subscribed: _Optional[_Iterable[_Union[Subscribed, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., closed: _Optional[_Iterable[_Union[ConsumerClosed, _Mapping]]] = ..., active: _Optional[_Iterable[_Union[ActiveConsumerChange, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[LastMessageId, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[ReachedEndOfTopic, _Mapping]]] = ..., consumer_ids: _Optional[_Iterable[int]] = ..., ledgers: _Optional[_Iterable[int]] = ..., entry_ids: _Optional[_Iterable[int]] = ..., redelivery_counts: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., heartbeat: bool = ..., ack_set_rows: _Optional[_Iterable[int]] = ..., ack_sets: _Optional[_Iterable[bytes]] = ..., ask_credentials: bool = ..., entries: _Optional[bytes] = ...) -> None: ...
 
 class ConsumerClosed(_message.Message):
-    __slots__ = ["code", "consumer_id", "message"]
+    __slots__ = ["code", "consumer_id", "message", "moved_to"]
     CODE_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    MOVED_TO_FIELD_NUMBER: _ClassVar[int]
     code: int
     consumer_id: int
     message: str
-    def __init__(self, consumer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+    moved_to: BrokerAddresses
+    def __init__(self, consumer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., moved_to: _Optional[_Union[BrokerAddresses, _Mapping]] = ...) -> None: ...
 
 class Credentials(_message.Message):
     __slots__ = ["data", "method"]
@@ -354,14 +368,16 @@ class PingResponse(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., serving: bool = ..., loop_lag_ms: _Optional[float] = ..., bundles: _Optional[int] = ..., draining: bool = ...) -> None: ...
 
 class ProducerClosed(_message.Message):
-    __slots__ = ["code", "message", "producer_id"]
+    __slots__ = ["code", "message", "moved_to", "producer_id"]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    MOVED_TO_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
+    moved_to: BrokerAddresses
     producer_id: int
-    def __init__(self, producer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+    def __init__(self, producer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., moved_to: _Optional[_Union[BrokerAddresses, _Mapping]] = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
     __slots__ = ["deduplication", "last_sequence_id", "max_message_bytes", "outcome", "producer_id", "producer_name", "queued", "schema_version", "topic_epoch"]
@@ -577,20 +593,22 @@ class Subscribed(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., consumer_id: _Optional[int] = ...) -> None: ...
 
 class TakeRequest(_message.Message):
-    __slots__ = ["admin_key", "epoch", "namespace", "owner", "range", "tenant"]
+    __slots__ = ["admin_key", "epoch", "later", "namespace", "owner", "range", "tenant"]
     ADMIN_KEY_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LATER_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     RANGE_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     admin_key: str
     epoch: int
+    later: bool
     namespace: str
     owner: str
     range: str
     tenant: str
-    def __init__(self, tenant: _Optional[str] = ..., namespace: _Optional[str] = ..., range: _Optional[str] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., admin_key: _Optional[str] = ...) -> None: ...
+    def __init__(self, tenant: _Optional[str] = ..., namespace: _Optional[str] = ..., range: _Optional[str] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., admin_key: _Optional[str] = ..., later: bool = ...) -> None: ...
 
 class TakeResponse(_message.Message):
     __slots__ = ["code", "message"]

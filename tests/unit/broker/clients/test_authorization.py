@@ -99,7 +99,7 @@ def broker() -> Broker:
 def test_every_method_and_command_is_in_the_table_and_nothing_else() -> None:
     node = broker()
     commands = [command.__name__ for command in get_args(Command)]
-    reachable = [*node.streams, *node.calls.handlers("internal"), *commands]
+    reachable = [*node.streams("internal"), *node.calls.handlers("internal"), *commands]
     assert len(set(reachable)) == len(reachable)
     assert set(reachable) == set(PERMISSIONS)
 

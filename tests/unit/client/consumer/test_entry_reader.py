@@ -12,6 +12,7 @@ from pulsarish.model.errors import ServiceNotReady
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.clock import SystemClock
+from pulsarish.wire._pb import broker_pb2 as pb
 
 TOPIC = TopicName.parse("persistent://public/default/t")
 
@@ -43,7 +44,7 @@ def test_what_was_lost_before_it_was_taken_is_waited_for_anew() -> None:
         await asyncio.sleep(0)
         # One message of the broker brings both, so nobody had a turn in between.
         reader.on_delivery([Entry(1, 0, 0, b"")])
-        reader.on_closed_by_broker(ServiceNotReady("the topic moves"))
+        reader.on_closed_by_broker(ServiceNotReady("the topic moves"), pb.BrokerAddresses())
         for _ in range(5):
             await asyncio.sleep(0)
         assert not taking.done()
