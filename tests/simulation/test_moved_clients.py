@@ -86,6 +86,35 @@ def test_clients_go_to_the_next_owner_without_a_lookup(topic: str) -> None:
     play_with_brokers(scenario, brokers=2)
 
 
+@pytest.mark.parametrize("topic", [TOPIC, NOT_KEPT])
+def test_clients_that_come_too_early_wait_for_the_bundle(topic: str) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        bundle, owner, other = await placed(brokered, topic)
+        client = brokered.client()
+        producer = await client.create_producer(topic)
+        consumer = await client.subscribe(topic, "s")
+        ownership = brokered.cluster.brokers[other]._ownership
+        take = ownership.take
+
+        async def slowly(bundle: Bundle, owner: str, epoch: int) -> None:
+            await asyncio.sleep(0.5)
+            await take(bundle, owner, epoch)
+
+        ownership.take = slowly  # type: ignore[method-assign]
+        before = lookups(brokered)
+        moving = asyncio.create_task(move(brokered, bundle, owner, other))
+        await asyncio.sleep(0.1)
+        # They are there already. A lookup, from another client, waits in the same way.
+        late = asyncio.create_task(find(brokered.world, [other], topic))
+        await moving
+        assert await late == f"{other}:6660"
+        _ = await producer.send(b"m")
+        assert (await consumer.receive(5_000)).data() == b"m"
+        assert lookups(brokered) == before + 1
+
+    play_with_brokers(scenario, brokers=2)
+
+
 def test_entries_in_flight_get_their_receipts_before_the_producer_is_sent_on() -> None:
     async def scenario(brokered: Brokered) -> None:
         bundle, owner, other = await placed(brokered)

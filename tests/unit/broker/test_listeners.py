@@ -390,3 +390,20 @@ def test_a_listener_may_be_plain_inside_and_tls_outside() -> None:
 def test_options_of_tls_that_do_not_fit_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         BrokerConfig(**options).validate()
+
+
+def test_a_client_is_sent_on_where_its_listener_is_known() -> None:
+    broker = BrokerRegistration(
+        "b2",
+        "b2~1",
+        "b2:6660",
+        listeners={"internal": ListenerAddresses("b2:6660", pulsar_address="b2:6650")},
+    )
+    own = ListenerPlan("internal", "0.0.0.0:6660", "", "b2", "", bind_pulsar_address="0.0.0.0:6650")
+    listeners = Listeners([own])
+    assert listeners.pulsar_of_next(broker, "internal", has_tls=False) == ("pulsar://b2:6650", "")
+    assert listeners.pulsar_of_next(broker, "internal", has_tls=True) == ("", "")
+    assert listeners.pulsar_of_next(broker, "external", has_tls=False) == ("", "")
+    # A client that named this listener comes in on the port of the other one.
+    mapped = ListenerPlan("external", "", "", "host", "", advertised_pulsar="host:16650")
+    assert Listeners([own, mapped]).pulsar_of_next(broker, "internal", has_tls=False) == ("", "")
