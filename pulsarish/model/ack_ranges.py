@@ -107,6 +107,20 @@ class AckRanges:
             for first, last in self._sets[ledger_id].ranges():
                 yield AckedRange(ledger_id, first, last)
 
+    def gaps(self, ledger_id: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the runs of unacknowledged entries from ``first``, which lies above the mark, to
+        ``last`` of a ledger.
+        """
+        found = self._sets.get(ledger_id)
+        return iter(((first, last),)) if found is None else found.gaps(first, last)
+
+    def gap_count(self, ledger_id: int, first: int, last: int) -> int:
+        """Return how many ``gaps`` there are, when no acknowledged entry of the ledger lies outside
+        ``first`` to ``last``. Costs no more for many.
+        """
+        found = self._sets.get(ledger_id)
+        return 1 if found is None else found.runs + 1 - (first in found) - (last in found)
+
     def stored_sets(self) -> Iterator[tuple[int, StoredSet]]:
         """Yield each ledger that has ranges, and them as a stored set."""
         for ledger_id in sorted(self._sets):

@@ -10,7 +10,7 @@ a few bitmaps.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from pulsarish.model.errors import CorruptData
@@ -197,27 +197,29 @@ class EntrySet:
             whole = (
                 (first << _SHIFT, (last << _SHIFT) + _MASK) for first, last in self._full.ranges()
             )
-        begin = end = -2
-        for first, last in heapq.merge(whole, self._stored_runs()):
-            if first != end + 1:
-                if end >= 0:
-                    yield begin, end
-                begin = first
-            end = last
-        if end >= 0:
-            yield begin, end
+        return _joined(heapq.merge(whole, self._stored_runs()))
 
     def _stored_runs(self) -> Iterator[tuple[int, int]]:
         for number in sorted(self._chunks):
-            base = number << _SHIFT
-            value = int.from_bytes(self._chunks[number], "little")
-            while value:
-                gap = (value & -value).bit_length() - 1
-                value >>= gap
-                length = (~value & (value + 1)).bit_length() - 1
-                yield base + gap, base + gap + length - 1
-                value >>= length
-                base += gap + length
+            yield from _runs(number, int.from_bytes(self._chunks[number], "little"))
+
+    def gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the runs of entries from ``first`` to ``last`` that are no members, in order.
+
+        What lies before ``first`` costs nothing.
+        """
+        return _joined(self._gaps(first, last))
+
+    def _gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        low, high = first >> _SHIFT, last >> _SHIFT
+        not_full = ((low, high),) if self._full is None else self._full.gaps(low, high)
+        for begin, end in not_full:
+            for number in range(begin, end + 1):
+                value = _between(number, first, last)
+                chunk = self._chunks.get(number)
+                if chunk is not None:
+                    value &= ~int.from_bytes(chunk, "little")
+                yield from _runs(number, value)
 
     # -- the stored form
 
@@ -357,6 +359,31 @@ class EntrySet:
         size = self.size
         self._recount()
         assert size == self.size, "the counts are those of the members"
+
+
+def _runs(number: int, value: int) -> Iterator[tuple[int, int]]:
+    """Yield the runs of bits in the value of chunk ``number``."""
+    base = number << _SHIFT
+    while value:
+        gap = (value & -value).bit_length() - 1
+        value >>= gap
+        length = (~value & (value + 1)).bit_length() - 1
+        yield base + gap, base + gap + length - 1
+        value >>= length
+        base += gap + length
+
+
+def _joined(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield runs in order, those that continue each other as one."""
+    begin = end = -2
+    for first, last in runs:
+        if first != end + 1:
+            if end >= 0:
+                yield begin, end
+            begin = first
+        end = last
+    if end >= 0:
+        yield begin, end
 
 
 def _between(number: int, first: int, last: int) -> int:

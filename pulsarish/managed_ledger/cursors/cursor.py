@@ -6,13 +6,14 @@ An acknowledgement changes memory at once. ``flush`` makes it durable, in one wr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursors.cursor_store import CursorStore
 from pulsarish.managed_ledger.cursors.delay_ledgers import DelayLedgers
+from pulsarish.managed_ledger.cursors.holes import Hole, count_holes, holes_between
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.ack_ranges import AckedRange
 from pulsarish.model.errors import InvalidPosition, PulsarishError, TopicFenced
@@ -160,6 +161,28 @@ class Cursor:
         """The number of entries below the highest acknowledged one that are not acknowledged."""
         acks = self._core.acks
         return max(0, self._chain.entries_between(acks.mark, acks.highest) - acks.entry_count)
+
+    def holes(self, first: Position, last: Position) -> Iterator[Hole]:
+        """Yield the runs of unacknowledged entries from ``first`` to ``last``, inclusive, in the
+        order of the log.
+        """
+        return holes_between(self._core.acks, self._chain, first, last)
+
+    def count_holes(self) -> tuple[int, int]:
+        """Return the number of runs of unacknowledged entries below the highest acknowledged entry,
+        and the number of entries in them. Costs a step for each ledger there.
+        """
+        return count_holes(self._core.acks, self._chain), self.entries_in_holes()
+
+    @property
+    def highest_acknowledged(self) -> Position:
+        """The highest acknowledged entry."""
+        return self._core.acks.highest
+
+    @property
+    def holes_bytes(self) -> int:
+        """About what the acknowledgements above the mark-delete position take in memory."""
+        return self._core.acks.memory_bytes
 
     def is_acknowledged(self, position: Position) -> bool:
         return self._core.acks.contains(position)

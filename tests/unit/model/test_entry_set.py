@@ -37,6 +37,14 @@ class Runs:
     def end(self, entry: int) -> int | None:
         return next((last for first, last in self.runs if first <= entry <= last), None)
 
+    def gaps(self, first: int, last: int) -> list[tuple[int, int]]:
+        found = []
+        for begin, end in [*self.runs, (last + 1, last + 1)]:
+            if first <= min(begin - 1, last):
+                found.append((first, min(begin - 1, last)))
+            first = max(first, end + 1)
+        return found
+
     def drop_through(self, entry: int) -> None:
         self.runs = [run for run in self.runs if run[1] > entry]
 
@@ -87,6 +95,8 @@ def test_any_script_agrees_with_the_runs(script: list[tuple[str, int, int]]) -> 
         for entry in (one - 1, one, one + 1, low, high, *BORDERS):
             assert (entry in found) == (model.end(entry) is not None)
             assert found.run_end(entry) == model.end(entry)
+        until = min(high, low + 3 * CHUNK)
+        assert list(found.gaps(low, until)) == model.gaps(low, until)
 
 
 @settings(max_examples=200, deadline=None)
