@@ -8,7 +8,9 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.model.position import Position
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
 from pulsarish.runtime.version import program_name
 from pulsarish.sim.world.metadata_service import METADATA
@@ -17,6 +19,7 @@ from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire._pb import pulsar_pb2 as binary_pb
 from tests.support.binary_client import BinaryClient
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
+from tests.support.dispatching import forget
 
 TOPIC = "persistent://public/default/t"
 NOT_KEPT = "non-persistent://public/default/t"
@@ -217,6 +220,27 @@ def test_what_a_consumer_does_not_acknowledge_in_time_goes_to_another_one() -> N
         assert (found["unackedRedelivered"], found["unackedMessages"]) == (2, 2)
         await other.ack(2, [(each.ledger, each.entry) for each in again])
         assert (await stats(cluster))["subscriptions"]["s"]["msgBacklog"] == 0
+
+    run(scenario, unacked_redelivery_seconds=8)
+
+
+def test_what_no_consumer_has_and_no_queue_knows_is_delivered_again_in_time() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        await filled(cluster, world, address)
+        one, other = [await ConsumeClient.connect(world, address) for _ in range(2)]
+        await one.subscribe(1, TOPIC, type=1, permits=10)
+        got = await one.take(10)
+        await one.ack(1, [(each.ledger, each.entry) for each in got[5:]])
+        topic = next(iter(cluster.brokers["broker0"]._topics.loaded.values()))
+        dispatcher = topic.subscriptions["s"].dispatcher
+        assert isinstance(dispatcher, MultiConsumerDispatcher)
+        forget(dispatcher.consumers[0], dispatcher, Position(got[2].ledger, got[2].entry))
+        began = world.clock.monotonic()
+        await one.ack(1, [(each.ledger, each.entry) for each in got[:2]])
+        await other.subscribe(2, TOPIC, type=1, permits=100)
+        again = await other.take(1)
+        assert again[0].entry == 2
+        assert 8 <= world.clock.monotonic() - began <= 10.5
 
     run(scenario, unacked_redelivery_seconds=8)
 

@@ -4,17 +4,19 @@ a subscription's task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pulsarish.broker.clients.commands import ActiveChanged, Answer
 from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.factory import Dispatcher
+from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
+from pulsarish.managed_ledger.cursors.holes import Hole
 from pulsarish.model.position import Position
 
-__all__ = ["LIMITS", "Log", "Outlet", "ack", "at", "consumer", "drive"]
+__all__ = ["LIMITS", "Log", "Outlet", "ack", "at", "consumer", "drive", "forget"]
 
 LIMITS = ReadLimits(
     entries_max=10, bytes_max=1 << 20, backoff_min_seconds=0.1, backoff_max_seconds=1.0
@@ -77,6 +79,11 @@ class Log:
     def acknowledged(self, position: Position) -> bool:
         return position.entry_id in self.acked
 
+    def holes(self, first: Position, last: Position) -> Iterator[Hole]:
+        for entry in range(max(first.entry_id, 0), last.entry_id + 1):
+            if entry not in self.acked | self.lost:
+                yield Hole(1, entry, entry)
+
     def entries_between(self, low: Position, high: Position) -> int:
         return max(0, high.entry_id - low.entry_id)
 
@@ -124,6 +131,12 @@ def drive(dispatcher: Dispatcher, log: Log, *, blocked: bool = False) -> int:
         dispatcher.check()
         reads += 1
     return reads
+
+
+def forget(who: Consumer, dispatcher: MultiConsumerDispatcher, *positions: Position) -> None:
+    """What a defect could do: no consumer holds these entries, and nothing delivers them."""
+    for position in positions:
+        dispatcher._forget(who, position)
 
 
 def ack(dispatcher: Dispatcher, log: Log, who: Consumer, *entries: int) -> None:

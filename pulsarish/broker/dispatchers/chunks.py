@@ -176,11 +176,13 @@ class ChunkedMessages:
     def done_through(self, position: Position) -> None:
         self.done([held for held in self._of if held <= position])
 
+    def aside(self) -> list[Position]:
+        """Return the entries that were put aside."""
+        return [each for message in self._waiting for each in self._unfinished[message].behind]
+
     def drop_aside(self) -> int:
         """Drop the entries that were put aside. Return how many these were."""
-        aside = [
-            position for message in self._waiting for position in self._unfinished[message].behind
-        ]
+        aside = self.aside()
         self.done(aside)
         return len(aside)
 

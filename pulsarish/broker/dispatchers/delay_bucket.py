@@ -24,12 +24,14 @@ import msgspec
 from pulsarish.model.errors import CorruptData
 from pulsarish.model.position import Position
 
-__all__ = ["ENTRY_BYTES", "Bucket", "EntryBits", "due_of", "pack", "position_of"]
+__all__ = ["ENTRY_BYTES", "POSITION_MASK", "Bucket", "EntryBits", "due_of", "pack", "position_of"]
 
 ENTRY_BYTES: Final = 60
 """Memory of one packed entry in a list, about."""
 _ID_BITS: Final = 64
 _ID_MASK: Final = (1 << _ID_BITS) - 1
+POSITION_MASK: Final = (1 << 2 * _ID_BITS) - 1
+"""The bits of a packed entry that are its position."""
 _VERSION: Final = 1
 _LOADED_MAX: Final = (
     2  # segments of one bucket in memory: the one that is being taken, and the next

@@ -18,6 +18,7 @@ from typing import Final
 
 from pulsarish.broker.dispatchers.delay_bucket import (
     ENTRY_BYTES,
+    POSITION_MASK,
     Bucket,
     EntryBits,
     due_of,
@@ -254,6 +255,11 @@ class DelayedEntries:
         end = max(0, ((position.entry_id + entries_max) >> 3) - first_byte)
         found = bits.find(_FULL_BYTE, byte, end)
         return entries_max if found < 0 else 8 * (first_byte + found) - position.entry_id
+
+    def not_in_memory(self, positions: Iterable[Position]) -> list[Position]:
+        """Return those of the entries that are not delayed in memory, outside of buckets."""
+        delayed = {packed & POSITION_MASK for packed in self._heap}
+        return [each for each in positions if pack(0, each) not in delayed]
 
     def _bits_for(self, ledger_id: int) -> tuple[int, bytes]:
         if self._bits[0] != ledger_id:

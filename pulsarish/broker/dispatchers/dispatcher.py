@@ -8,17 +8,22 @@ chunks, keys.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from pulsarish.broker.clients.commands import KeySharedPolicy
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.reads import Read, Reads
+from pulsarish.managed_ledger.cursors.holes import Hole
 from pulsarish.model.position import Position
 
-__all__ = ["NO_KEYS", "Dispatcher", "DispatcherKind", "DrainingKey", "KeysState"]
+__all__ = ["NO_KEYS", "Dispatcher", "DispatcherKind", "DrainingKey", "Holes", "KeysState"]
+
+
+Holes: TypeAlias = Callable[[Position, Position], Iterator[Hole]]
+"""The runs of unacknowledged entries between two positions, both ends included."""
 
 
 class DispatcherKind(Enum):
@@ -134,6 +139,20 @@ class Dispatcher(ABC):
         """
         return
 
+    def redeliver_forgotten(self, _now: float, _seconds: float, _holes: Holes) -> int:
+        """Redeliver forgotten entries once they have been so for ``seconds``, and return how many
+        these are. ``now``: monotonic seconds.
+        """
+        return 0
+
+    def forgotten(self, _holes: Holes) -> list[Position]:
+        """Return entries that were read, that no consumer has and nothing waits to deliver.
+
+        Only a defect leaves such entries. They are not known for one active consumer, which gets
+        them when it subscribes again. ``holes`` finds what is not acknowledged.
+        """
+        return []
+
     @abstractmethod
     def redelivery_count(self, position: Position) -> int:
         """Return how often an entry was redelivered."""
@@ -182,6 +201,12 @@ class Dispatcher(ABC):
         ``False`` where this is not known.
         """
         return False
+
+    def waiting(self) -> set[Position]:
+        """Return the entries that were read but not delivered, or wait for redelivery, without
+        delayed ones.
+        """
+        return self.reads.waiting()
 
     @property
     def again_count(self) -> int:

@@ -498,6 +498,9 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
 
     # -- for statistics
 
+    def waiting(self) -> set[Position]:
+        return super().waiting().union(self._kept)
+
     @property
     def again_count(self) -> int:
         return sum(position in self._counts for position in self._kept)

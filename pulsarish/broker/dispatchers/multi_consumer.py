@@ -7,16 +7,19 @@ consumer gives back, or holds when it leaves, are redelivered with a count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from typing import Final
 
 from pulsarish.broker.clients.consumer import Consumer, Delivery
-from pulsarish.broker.dispatchers.dispatcher import Dispatcher
+from pulsarish.broker.dispatchers.dispatcher import Dispatcher, Holes
 from pulsarish.broker.dispatchers.reads import ReadLimits, Reads, Ready
 from pulsarish.model.errors import ConsumerBusy
-from pulsarish.model.position import Position
+from pulsarish.model.position import EARLIEST, Position
 
 __all__ = ["MultiConsumerDispatcher", "SharingLimits"]
+
+_STEPS_MAX: Final = 50_000  # entries and holes that one look for forgotten entries takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class MultiConsumerDispatcher(Dispatcher):
     ) -> None:
         # consumers: by priority level, then by join order
         super().__init__(Reads(read_from(), limits, acknowledged))
+        self._acknowledged = acknowledged
         self._read_from = read_from
         self._consumers_max = sharing.consumers_max
         self._turn_messages = sharing.turn_messages
@@ -57,6 +61,9 @@ class MultiConsumerDispatcher(Dispatcher):
         self._counts: dict[Position, int] = {}
         # the entries that ``redeliver_unacked`` has seen: since when, and their redelivery count
         self._seen: dict[Position, tuple[float, int]] = {}
+        # the entries that ``redeliver_forgotten`` has found: since when; and where it looks next
+        self._forgotten: dict[Position, float] = {}
+        self._look_from = EARLIEST
 
     def limit(
         self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int
@@ -103,6 +110,7 @@ class MultiConsumerDispatcher(Dispatcher):
         self._start_over()
 
     def _start_over(self) -> None:
+        self._forgotten.clear()
         self.reads.rewind(self._read_from())
 
     def restart(self) -> None:
@@ -175,6 +183,58 @@ class MultiConsumerDispatcher(Dispatcher):
         for position in positions:
             if position in self._seen and position in consumer.pending:
                 self._seen[position] = (now, self._counts.get(position, 0))
+
+    def redeliver_forgotten(self, now: float, seconds: float, holes: Holes) -> int:
+        known = self._known()
+        forgotten = {
+            position: since
+            for position, since in self._forgotten.items()
+            if position not in known and not self._acknowledged(position)
+        }
+        for position in self.forgotten(holes, known, len(forgotten)):
+            forgotten.setdefault(position, now)
+        late = [position for position, since in forgotten.items() if now - since >= seconds]
+        for position in late:
+            del forgotten[position]
+        self._forgotten = forgotten
+        self.reads.deliver_again(late)
+        return len(late)
+
+    def forgotten(
+        self, holes: Holes, known: Set[Position] | None = None, steps: int = 0
+    ) -> list[Position]:
+        """Return entries that were read, that no consumer has and nothing waits to deliver.
+
+        One call looks at a part of what was read, if that is much, and the next one goes on from
+        there. What was once delayed is not looked at before its bucket is used up.
+
+        Args:
+            known: the entries that a consumer has or that wait to be delivered.
+            steps: what the part is shorter by.
+        """
+        if known is None:
+            known = self._known()
+        found = [each for each in self._undelivered(holes, steps) if each not in known]
+        return self.reads.delayed.not_in_memory(found) if found else found
+
+    def _known(self) -> set[Position]:
+        return self.waiting().union(*[consumer.pending for consumer in self.consumers])
+
+    def _undelivered(self, holes: Holes, steps: int) -> Iterator[Position]:
+        """Yield unacknowledged entries that were read and are in no bucket of delayed ones."""
+        ledger_id, entry_id = self.reads.position
+        delayed = self.reads.delayed
+        for hole in holes(self._look_from, Position(ledger_id, entry_id - 1)):
+            steps += 1
+            position = delayed.next_to_read(Position(hole.ledger_id, hole.first_entry))
+            while position.entry_id <= hole.last_entry:
+                if steps >= _STEPS_MAX:
+                    self._look_from = position
+                    return
+                yield position
+                steps += 1
+                position = delayed.next_to_read(Position(hole.ledger_id, position.entry_id + 1))
+        self._look_from = EARLIEST
 
     def _give_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         for position in positions:

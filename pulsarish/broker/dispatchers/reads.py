@@ -300,6 +300,11 @@ class Reads:
         """Return the entries to be redelivered that are ready or must be read."""
         return self._again_members.union(entry.position for entry in self.ready_again)
 
+    def waiting(self) -> set[Position]:
+        """Return the entries that are ready or must be read again."""
+        found = self.coming().union(entry.position for entry in self.ready)
+        return found if self._out is None else found.union(self._out.again)
+
     def check(self) -> None:
         self.delayed.check()
         assert len(self._again) == len(self._again_members)

@@ -143,6 +143,9 @@ class SharedDispatcher(MultiConsumerDispatcher):
         if given:
             self._give(consumer, given)
 
+    def waiting(self) -> set[Position]:
+        return super().waiting().union(self._chunked.aside())
+
     def drop_waiting(self) -> int:
         return super().drop_waiting() + self._chunked.drop_aside()
 

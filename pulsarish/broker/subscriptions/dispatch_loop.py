@@ -178,16 +178,28 @@ class DispatchLoop:
                 await self._woken.wait()
 
     def _redeliver_unacked(self) -> None:
-        """If a policy says so, redeliver what consumers have not acknowledged for too long."""
+        """If a policy says so, redeliver what consumers have not acknowledged for too long, and
+        what should have been with a consumer for that long.
+        """
         seconds = self._topic_limits.policies[UNACKED_REDELIVERY]
         now = self._world.clock.monotonic()
         if not seconds or now < self._look_at:
             return
         self._look_at = now + seconds / _LOOKS
         subscription = self._subscription
-        redelivered = subscription.dispatcher.redeliver_unacked(now, seconds)
+        dispatcher, cursor = subscription.dispatcher, subscription.cursor
+        redelivered = dispatcher.redeliver_unacked(now, seconds)
+        forgotten = dispatcher.redeliver_forgotten(now, seconds, cursor.holes)
+        self.unacked_redelivered += redelivered + forgotten
+        if forgotten:
+            _log.error(
+                "entries that no consumer had and nothing delivered are delivered again",
+                topic=subscription.topic,
+                subscription=subscription.name,
+                entries=forgotten,
+                seconds=seconds,
+            )
         if redelivered:
-            self.unacked_redelivered += redelivered
             _log.info(
                 "entries that consumers had for too long are delivered again",
                 topic=subscription.topic,

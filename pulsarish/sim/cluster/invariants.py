@@ -26,6 +26,8 @@ The other checks:
 * ``no-progress``: a subscription has a backlog, permits and no reason to wait, and neither reads
   nor delivers. The check judges as the watchdog of production, but long before the watchdog repairs
   it.
+* ``forgotten``: a shared or key-shared subscription has read an entry that is not acknowledged, and
+  no consumer has it and nothing will deliver it.
 """
 
 from __future__ import annotations
@@ -266,6 +268,14 @@ class Invariants:
                 looks = stall.look(
                     mark, now_ms, must_move=bool(subscription.consumers) and must_move(snapshot)
                 )
+                if subscription.consumers and (
+                    left := subscription.dispatcher.forgotten(subscription.cursor.holes)
+                ):
+                    self._report(
+                        "forgotten",
+                        f"{subscription.name} of {topic.name} on {name}: no consumer has "
+                        f"{', '.join(map(str, left))}, and nothing delivers them",
+                    )
                 # Where a calendar was moved, the broker looks at delayed messages again after ten
                 # seconds.
                 if looks == (_DELAYED_LOOKS if snapshot.delayed else _LOOKS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pulsarish.broker.dispatchers.dispatcher import Dispatcher
+from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher
 from pulsarish.broker.subscriptions import message_expiry
 from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
 from pulsarish.managed_ledger import trimmer
@@ -38,6 +39,26 @@ def _whatever_waits(_was: object) -> object:
     return deliver
 
 
+def _none(_was: object) -> object:
+    def redeliver(dispatcher: Dispatcher, *_args: object) -> int:
+        return 0
+
+    return redeliver
+
+
+def _since_the_first_delivery(was: Any) -> object:
+    """Let an entry's time go on when a consumer has given it back and another one has got it."""
+
+    def redeliver_unacked(dispatcher: Any, now: float, seconds: float) -> int:
+        counts = dispatcher._counts
+        seen = dispatcher._seen
+        dispatcher._seen = {each: (seen[each][0], counts.get(each, 0)) for each in seen}
+        redelivered: int = was(dispatcher, now, seconds)
+        return redelivered
+
+    return redeliver_unacked
+
+
 def _without_count(was: Any) -> object:
     def trimmable(chain: Chain, safe_mark: Position, retention: Retention, now_ms: int) -> int:
         kept = retention if retention.count < 0 else Retention()
@@ -47,8 +68,10 @@ def _without_count(was: Any) -> object:
     return trimmable
 
 
-def _mutant(name: str, removes: str, patch: Patch, rules: tuple[int, ...] = ()) -> Mutant:
-    return Mutant(name, removes, rules, patch, run_lives, seeds=2)
+def _mutant(
+    name: str, removes: str, patch: Patch, rules: tuple[int, ...] = (), *, seeds: int = 2
+) -> Mutant:
+    return Mutant(name, removes, rules, patch, run_lives, seeds)
 
 
 LIFE_MUTANTS: Final = (
@@ -66,6 +89,22 @@ LIFE_MUTANTS: Final = (
         "expired_while_it_waited",
         "a message that expires while it waits for a consumer is not delivered",
         replacing(DispatchLoop, "_deliver", _whatever_waits),
+    ),
+    _mutant(
+        "hung_consumer_keeps_its_messages",
+        "what a consumer does not acknowledge in the policy's time goes to another one",
+        replacing(MultiConsumerDispatcher, "redeliver_unacked", _none),
+    ),
+    _mutant(
+        "time_of_a_former_delivery",
+        "the time that a consumer has for a message begins when it is delivered to that consumer",
+        replacing(MultiConsumerDispatcher, "redeliver_unacked", _since_the_first_delivery),
+        seeds=5,
+    ),
+    _mutant(
+        "forgotten_entry_stays",
+        "what no consumer has and nothing delivers is delivered after the policy's time",
+        replacing(MultiConsumerDispatcher, "redeliver_forgotten", _none),
     ),
     _mutant(
         "retention_by_count_is_none",

@@ -26,7 +26,9 @@ from pulsarish.sim.cluster.limits import Limits
 from pulsarish.sim.cluster.operator import TOPICS, administer
 from pulsarish.sim.cluster.oracle import Oracle, Promises
 from pulsarish.sim.cluster.stage import Counts, Stage
+from pulsarish.sim.workloads import unacked
 from pulsarish.sim.workloads.result import BOOT_SECONDS
+from pulsarish.sim.workloads.unacked import check_unacked
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.entry import EXPIRES_PROPERTY
 
@@ -337,6 +339,11 @@ class _Run:
         await sim.nodes["app"].run(self._live)
         faults = [fault for each in self.watched for fault in each.judge()]
         faults += map(str, self._oracle.anomalies)
+        faults += [
+            f"the watchdog of {name} has restarted a dispatcher"
+            for name, broker in self._cluster.brokers_up()
+            if broker.stalls_count
+        ]
         assert not faults, "\n".join(faults)
 
     async def _live(self, world: World) -> None:
@@ -346,6 +353,13 @@ class _Run:
             began = self.sim.loop.time()
             watching = asyncio.get_running_loop().create_task(self._watch(began))
             await self._deliver_slowly(world, client)
+            await check_unacked(
+                world,
+                client,
+                random.Random(f"{self.sim.seed}:unacked"),
+                lambda seconds: self._set_unacked(world, seconds),
+                lambda: self._topics()[unacked.TOPIC].subscriptions["s"],
+            )
             await world.clock.sleep(began + _FILL_SECONDS - self.sim.loop.time())
             for each in self.watched:
                 await self._fill(world, client, each)
@@ -403,6 +417,13 @@ class _Run:
             await world.clock.sleep(_SLOW_SECONDS / 4)
         assert 0 < taken < _SLOW_MESSAGES, "some expire, and some do not"
         await consumer.close()
+
+    async def _set_unacked(self, world: World, seconds: int) -> None:
+        target = f"{TOPICS}/{unacked.TOPIC.rpartition('/')[2]}/unackedRedelivery"
+        answer = await administer(
+            self._stage, world, self._cluster.brokers[0], "POST", target, seconds
+        )
+        assert answer.status < 300, answer.body
 
     async def _fill(self, world: World, client: AsyncClient, each: _Watched) -> None:
         """Publish more than a retention by size or count keeps, and compact."""

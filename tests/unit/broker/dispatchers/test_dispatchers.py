@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.dispatchers import multi_consumer
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.dispatcher import Dispatcher
 from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
@@ -18,7 +19,7 @@ from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.model.errors import ConsumerBusy
 from pulsarish.model.position import Position
-from tests.support.dispatching import LIMITS, Log, ack, at, consumer, drive
+from tests.support.dispatching import LIMITS, Log, ack, at, consumer, drive, forget
 
 
 def shared(log: Log, **changes: int) -> SharedDispatcher:
@@ -351,6 +352,42 @@ class TestShared:
         assert dispatcher.redeliver_unacked(16.0, 10) == 1
         dispatcher.check()
 
+    def test_an_entry_that_no_consumer_has_and_nothing_delivers_is_delivered_in_time(self) -> None:
+        log = Log(40, due_ms=lambda entry: 1 if entry in (12, 13) else 0, lost={20})
+        dispatcher = shared(log)
+        one, outlet = consumer(1, permits=30)
+        dispatcher.add(one)
+        drive(dispatcher, log)
+        ack(dispatcher, log, one, 5, 6, 7)
+        dispatcher.redeliver(one, [at(9)])
+        assert dispatcher.redeliver_forgotten(0.0, 10, log.holes) == 0
+        forget(one, dispatcher, at(3), at(8))
+        assert dispatcher.redeliver_forgotten(1.0, 10, log.holes) == 0
+        log.acked.add(8)
+        assert dispatcher.redeliver_forgotten(10.9, 10, log.holes) == 0
+        assert dispatcher.redeliver_forgotten(11.0, 10, log.holes) == 1
+        assert dispatcher.redeliver_forgotten(99.0, 10, log.holes) == 0, "it waits for permits"
+        one.permits += 30
+        drive(dispatcher, log)
+        assert [outlet.entries.count(entry) for entry in (3, 9, 8, 12, 20)] == [2, 2, 1, 0, 0]
+        dispatcher.check()
+
+    def test_a_forgotten_entry_is_found_whatever_is_before_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(multi_consumer, "_STEPS_MAX", 7)
+        log = Log(40)
+        dispatcher = shared(log)
+        one, outlet = consumer(1, permits=40)
+        dispatcher.add(one)
+        drive(dispatcher, log)
+        forget(one, dispatcher, at(38), at(39))
+        looks = [dispatcher.redeliver_forgotten(float(now), 3, log.holes) for now in range(40)]
+        assert (sum(looks), sum(looks[:15])) == (2, 0), "a part of what was read at each look"
+        one.permits = 2
+        drive(dispatcher, log)
+        assert outlet.entries[-2:] == [38, 39]
+
     def test_the_time_that_a_consumer_has_begins_again_with_a_seek(self) -> None:
         log = Log(2)
         dispatcher = shared(log)
@@ -416,6 +453,7 @@ class TestShared:
                     dispatcher.redeliver(who, [at(entry) for entry in some])
             drive(dispatcher, log)
             dispatcher.check()
+            assert not here or not dispatcher.forgotten(log.holes)
         last, _ = consumer(joined, permits=10_000)
         for each in here:
             dispatcher.remove(each)

@@ -15,7 +15,7 @@ from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.key_shared import Draining, KeySharedDispatcher, LookAhead
 from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.model.errors import ConsumerAssign, ConsumerBusy
-from tests.support.dispatching import LIMITS, Log, Outlet, ack, at, consumer, drive
+from tests.support.dispatching import LIMITS, Log, Outlet, ack, at, consumer, drive, forget
 
 PER_CONSUMER = LookAhead(
     entries_max_consumer=100, entries_max_subscription=1_000, payload_bytes_max=1 << 20
@@ -81,6 +81,21 @@ def test_what_is_not_acknowledged_in_time_is_delivered_again_by_its_key() -> Non
     assert dispatcher.redeliver_unacked(10.0, 10) == 4
     drive(dispatcher, log)
     assert (a.entries, b.entries) == ([1, 3, 5, 1, 3, 5], [0, 2, 4, 4])
+    dispatcher.check()
+
+
+def test_a_forgotten_entry_goes_to_the_consumer_of_its_key() -> None:
+    log = Log(12, key_hash=by_parity)
+    dispatcher = key_shared(log)
+    (one, a), (two, _) = sticky(1, (1, 1)), sticky(2, (2, 2), permits=2)
+    dispatcher.add(one)
+    dispatcher.add(two)
+    drive(dispatcher, log)
+    forget(one, dispatcher, at(3))
+    assert dispatcher.redeliver_forgotten(0.0, 10, log.holes) == 0
+    assert dispatcher.redeliver_forgotten(10.0, 10, log.holes) == 1, "kept ones are not forgotten"
+    drive(dispatcher, log)
+    assert a.entries == [1, 3, 5, 7, 9, 11, 3]
     dispatcher.check()
 
 
@@ -511,6 +526,7 @@ def test_a_key_is_at_one_consumer_in_order_and_nothing_is_lost(
             say(dispatcher, log, watched, rng, rng.choice(here))
         drive(dispatcher, log)
         dispatcher.check()
+        assert not here or not dispatcher.forgotten(log.holes)
     for each in here:
         watched.left(each.consumer_id)
         dispatcher.remove(each)
