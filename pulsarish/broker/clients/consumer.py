@@ -87,6 +87,8 @@ class Consumer:
     unacked: int = 0  # messages; kept for shared and key-shared subscriptions only
     # shared: delivered, unacknowledged entry -> its messages
     pending: dict[Position, int] = field(default_factory=dict)
+    # those of them of which some messages are acknowledged -> how many
+    partly: dict[Position, int] = field(default_factory=dict)
     # called for each delivery: messages, bytes, redelivered messages
     sent: Callable[[Consumer, int, int, int], None] = _uncounted
     out: Meter = field(default_factory=lambda: Meter(0.0))

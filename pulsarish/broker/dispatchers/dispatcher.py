@@ -161,6 +161,17 @@ class Dispatcher(ABC):
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         """Handle acknowledged entries of a consumer."""
 
+    def partly_acknowledged(
+        self, _consumer: Consumer | None, _position: Position, _left: int
+    ) -> None:
+        """Handle a batch of which some messages are acknowledged.
+
+        Args:
+            consumer: whose acknowledgement it is, if one is known.
+            left: how many of its messages are not acknowledged.
+        """
+        return
+
     @abstractmethod
     def acknowledged_through(self, position: Position) -> None:
         """Handle an acknowledgement of everything up to a position."""

@@ -101,6 +101,7 @@ class MultiConsumerDispatcher(Dispatcher):
         for consumer in self.consumers:
             consumer.permits += consumer.outlet.withdraw(consumer.consumer_id)
             consumer.pending.clear()
+            consumer.partly.clear()
             consumer.unacked = 0
             consumer.blocked = False
         self._unacked = 0
@@ -118,7 +119,7 @@ class MultiConsumerDispatcher(Dispatcher):
         order.
         """
         for consumer in self.consumers:
-            consumer.unacked = sum(consumer.pending.values())
+            consumer.unacked = _unacked(consumer)
             consumer.blocked = 0 < self._unacked_max_consumer <= consumer.unacked
         self._unacked = sum(consumer.unacked for consumer in self.consumers)
         self.blocked = 0 < self._unacked_max_subscription <= self._unacked
@@ -261,6 +262,15 @@ class MultiConsumerDispatcher(Dispatcher):
             if self._counts:
                 self._counts.pop(position, None)
 
+    def partly_acknowledged(self, consumer: Consumer | None, position: Position, left: int) -> None:
+        if consumer is None or position not in consumer.pending:
+            consumer = next((each for each in self.consumers if position in each.pending), None)
+            if consumer is None:
+                return
+        done = consumer.pending[position] - left
+        self._count_down(consumer, done - consumer.partly.get(position, 0))
+        consumer.partly[position] = done
+
     def acknowledged_through(self, position: Position) -> None:
         """Note that everything up to this position needs no delivery any more (skipped by an
         operator, or expired).
@@ -283,6 +293,11 @@ class MultiConsumerDispatcher(Dispatcher):
 
     def _forget(self, consumer: Consumer, position: Position) -> None:
         messages = consumer.pending.pop(position)
+        if consumer.partly:
+            messages -= consumer.partly.pop(position, 0)
+        self._count_down(consumer, messages)
+
+    def _count_down(self, consumer: Consumer, messages: int) -> None:
         consumer.unacked -= messages
         self._unacked -= messages
         # A blocked consumer continues below half of its limit, so that it does not flap.
@@ -309,6 +324,10 @@ class MultiConsumerDispatcher(Dispatcher):
         messages = 0
         for ready in entries:
             messages += ready.messages
+            if ready.ack_set is not None:
+                left = int.from_bytes(ready.ack_set, "little").bit_count()
+                consumer.partly[ready.position] = ready.messages - left
+                messages -= ready.messages - left
             count = counts.get(ready.position, 0) if counts else 0
             sent.append(
                 Delivery(ready.position, ready.payload, ready.messages, count, ready.ack_set)
@@ -331,6 +350,12 @@ class MultiConsumerDispatcher(Dispatcher):
         assert self._unacked == sum(consumer.unacked for consumer in self.consumers)
         seen: set[Position] = set()
         for consumer in self.consumers:
-            assert consumer.unacked == sum(consumer.pending.values())
+            assert consumer.unacked == _unacked(consumer)
+            assert consumer.partly.keys() <= consumer.pending.keys()
             assert seen.isdisjoint(consumer.pending), "an entry is held by two consumers"
             seen.update(consumer.pending)
+
+
+def _unacked(consumer: Consumer) -> int:
+    """Return the unacknowledged messages of all entries that the consumer holds."""
+    return sum(consumer.pending.values()) - sum(consumer.partly.values())

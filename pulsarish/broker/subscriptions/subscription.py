@@ -358,6 +358,8 @@ class Subscription:
                     self._acknowledge_through(before)
                 if self.source.acknowledge_part(position, named.sizes[position], indexes):
                     self._dispatcher.acknowledged(consumer, [position])
+                else:
+                    self._note_part(consumer, position)
             if named.whole:
                 self._acknowledge_whole(consumer, named.whole, cumulative=False)
             self._cursor_moved()
@@ -366,6 +368,12 @@ class Subscription:
             return
         self._wake.set()
         self._receipts.wish(consumer, command.request_id)
+
+    def _note_part(self, consumer: Consumer | None, position: Position) -> None:
+        """Have the dispatcher count only the rest of a partly acknowledged batch."""
+        left = self.cursor.ack_set(position)
+        if left is not None:
+            self._dispatcher.partly_acknowledged(consumer, position, left.bit_count())
 
     async def _batch_size(self, consumer: Consumer, position: Position) -> int:
         """Return how many messages an entry holds; 0 if it no longer exists, and then acknowledging
@@ -440,6 +448,7 @@ class Subscription:
                 if len(indexes) > messages:
                     # Skip a part of a batch: its other messages stay.
                     self.cursor.acknowledge_batch(entry.position, size, indexes[:messages])
+                    self._note_part(None, entry.position)
                     break
                 messages -= len(indexes)
                 end = entry.position

@@ -313,6 +313,37 @@ class TestShared:
         drive(dispatcher, log)
         assert len(outlet.got) == 16
 
+    def test_acknowledged_messages_of_a_batch_do_not_count(self) -> None:
+        log = Log(5, messages=4)
+        dispatcher = shared(log, unacked_max_consumer=8, unacked_max_subscription=20)
+        one, outlet = consumer(1, permits=100)
+        dispatcher.add(one)
+        drive(dispatcher, log)
+        assert (outlet.entries, one.unacked, one.blocked) == ([0, 1], 8, True)
+        dispatcher.partly_acknowledged(one, at(1), 3)
+        dispatcher.partly_acknowledged(one, at(1), 1)
+        dispatcher.partly_acknowledged(None, at(0), 2)
+        dispatcher.partly_acknowledged(one, at(4), 2)
+        dispatcher.check()
+        assert (one.unacked, dispatcher.unacked(), one.blocked) == (3, 3, False)
+        ack(dispatcher, log, one, 1)
+        assert (one.unacked, dispatcher.unacked()) == (2, 2)
+        dispatcher.restart()
+        assert (one.unacked, dispatcher.unacked()) == (2, 2)
+        dispatcher.redeliver(one, [at(0)])
+        assert (one.unacked, dispatcher.unacked()) == (0, 0)
+        part = Ready(at(0), b"x", 4, b"\6")
+        read = dispatcher.plan(log.end, blocked=False)
+        assert read is not None
+        dispatcher.reads.succeeded(read, [part], log.end)
+        dispatcher.deliver()
+        assert outlet.entries == [0, 1, 0, 2, 3]
+        assert (one.unacked, one.pending[at(0)]) == (2 + 4 + 4, 4)
+        dispatcher.check()
+        dispatcher.reset()
+        assert not one.partly
+        dispatcher.check()
+
     def test_what_a_consumer_has_for_too_long_goes_to_another_one(self) -> None:
         log = Log(6)
         dispatcher = shared(log, turn_messages=3)
