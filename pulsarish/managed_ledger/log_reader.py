@@ -108,6 +108,23 @@ class LogReader:
             position = chain.next_position(Position(link.ledger_id, last))
         return found
 
+    def cached(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
+        """Return consecutive entries of one ledger from ``start`` on, from the tail cache only.
+
+        The limits are those of ``read``. [] when ``start`` is not there.
+        """
+        link = self._chain.find(start.ledger_id)
+        if link is None:
+            return []
+        last = self._chain.readable_until(
+            start, min(link.entries, start.entry_id + max_entries) - 1
+        )
+        payloads = self._tail.read(link.ledger_id, start.entry_id, last, max_bytes)
+        return [
+            LogEntry(Position(link.ledger_id, entry_id), payload)
+            for entry_id, payload in enumerate(payloads, start.entry_id)
+        ]
+
     async def _read_ledger(
         self, link: Link, first: int, last: int, max_bytes: int
     ) -> list[LogEntry]:

@@ -77,6 +77,10 @@ class ReadableLog(ABC):
         """
         return await self._reader.read(start, max_entries=max_entries, max_bytes=max_bytes)
 
+    def cached(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
+        """Return entries from ``start`` on that are in memory. See ``LogReader.cached``."""
+        return self._reader.cached(start, max_entries=max_entries, max_bytes=max_bytes)
+
     def next_position(self, position: Position) -> Position:
         """Return the position after this one in the log, whether it is written yet or not."""
         return self._chain.next_position(position)

@@ -30,6 +30,7 @@ __all__ = [
     "command_body",
     "command_frame",
     "delivery_frame_head",
+    "delivery_place",
     "parse_command",
     "receipt_frames",
 ]
@@ -219,10 +220,20 @@ def receipt_frames(
     return frames
 
 
+def delivery_place(position: Position, partition: int) -> bytes:
+    """Return the part of a MESSAGE's head that says where the entry is: the same for all consumers.
+
+    ``partition``: -1 for none.
+    """
+    place = b"\x08" + encode_varint(position.ledger_id) + b"\x10" + encode_varint(position.entry_id)
+    if partition >= 0:
+        place += b"\x18" + encode_varint(partition)
+    return b"\x12" + ONE_BYTE[len(place)] + place
+
+
 def delivery_frame_head(
     consumer_id: int,
-    position: Position,
-    partition: int,
+    place: bytes,
     payload_bytes: int,
     *,
     redelivery_count: int,
@@ -231,12 +242,10 @@ def delivery_frame_head(
 ) -> bytes:
     """Return what precedes the entry in a MESSAGE.
 
-    ``partition`` and ``epoch``: -1 for none; ``ack_set``: words of messages to deliver.
+    ``place`` is from ``delivery_place``; ``epoch``: -1 for none; ``ack_set``: words of messages to
+    deliver.
     """
-    place = b"\x08" + encode_varint(position.ledger_id) + b"\x10" + encode_varint(position.entry_id)
-    if partition >= 0:
-        place += b"\x18" + encode_varint(partition)
-    body = b"\x08" + encode_varint(consumer_id) + b"\x12" + ONE_BYTE[len(place)] + place
+    body = b"\x08" + encode_varint(consumer_id) + place
     if redelivery_count:
         body += b"\x18" + encode_varint(redelivery_count)
     for word in ack_set:

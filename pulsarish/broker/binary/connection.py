@@ -36,6 +36,7 @@ from pulsarish.broker.sessions.session import Session
 from pulsarish.broker.topics.topic_lists import TopicWatch
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
+from pulsarish.model.position import Position
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.containment import contained
 from pulsarish.runtime.log import get_logger
@@ -52,6 +53,7 @@ from pulsarish.wire.pulsar_frames import (
     carried_entry,
     command_frame,
     delivery_frame_head,
+    delivery_place,
     parse_command,
 )
 
@@ -686,6 +688,9 @@ class Connection(ContainedProtocol):
             return
         had_room = outbox.has_room
         partitions = self._answers.partitions
+        # Consumers of one topic get an entry after each other.
+        known: Position | None = None
+        place = b""
         for consumer_id, (
             position,
             payload,
@@ -694,10 +699,11 @@ class Connection(ContainedProtocol):
             ack_set,
             epoch,
         ) in outbox.take_deliveries(self._config.message_bytes_target):
+            if position is not known:
+                known, place = position, delivery_place(position, partitions.get(consumer_id, -1))
             head = delivery_frame_head(
                 consumer_id,
-                position,
-                partitions.get(consumer_id, -1),
+                place,
                 len(payload),
                 redelivery_count=redelivery_count,
                 ack_set=ack_words(ack_set),

@@ -206,6 +206,13 @@ class Dispatcher(ABC):
         return True
 
     @property
+    @abstractmethod
+    def wants_new(self) -> bool:
+        """Whether a consumer can get the entry behind those that were read, and no other one must
+        come before it. ``False`` also where this is not known.
+        """
+
+    @property
     def holds_nothing(self) -> bool:
         """Whether no entry is held by a consumer or waits for one.
 

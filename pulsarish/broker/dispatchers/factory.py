@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
-__all__ = ["ReadyMaker", "chunk_of", "make_dispatcher"]
+__all__ = ["ReadyMaker", "chunk_of", "make_dispatcher", "shared_ready"]
 
 _LOOK_AGAIN_SECONDS: Final = 10.0
 
@@ -113,6 +113,17 @@ def chunk_of(metadata: MessageMetadata) -> Chunk | None:
         if count > 1
         else None
     )
+
+
+def shared_ready(entry: LogEntry, *, hashes_keys: bool) -> Ready:
+    """Return an entry of the log as it is for every dispatcher, if no part of it is acknowledged
+    and it has no delivery or expiry time of its own.
+    """
+    position, payload = entry
+    metadata = parse_metadata(payload)
+    of_key = key_hash(sticky_key(metadata)) if hashes_keys else 0
+    messages = metadata.num_messages_in_batch
+    return Ready(position, payload, messages, None, of_key, 0, chunk_of(metadata))
 
 
 class ReadyMaker:

@@ -396,6 +396,12 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         return self.reads.plan(end, new_allowed=wants_more and self.has_room and not blocked)
 
     @property
+    def wants_new(self) -> bool:
+        return not (self.blocked or self._kept) and any(
+            consumer.available for consumer in self.consumers
+        )
+
+    @property
     def has_room(self) -> bool:
         return len(self._kept) < self.look_ahead_max
 

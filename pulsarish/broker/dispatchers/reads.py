@@ -119,6 +119,14 @@ class Reads:
         """Return whether all new entries up to ``end``, the end of the log, were read."""
         return self.position > end or self._empty_at == end
 
+    def waits_at(self, position: Position) -> bool:
+        """Return whether the entry at ``position`` is read next, and everything before it was
+        delivered.
+        """
+        return self.position == position and not (
+            self._out is not None or self.ready or self.ready_again or self._again or self.delayed
+        )
+
     def plan(self, end: Position, *, new_allowed: bool) -> Read | None:
         """Return the next read; ``None`` when one is in flight, enough is ready, or nothing is left
         up to ``end``.

@@ -94,6 +94,12 @@ class SharedDispatcher(MultiConsumerDispatcher):
             self.reads.deliver_again(self._chunked.to_read())
         return self.reads.plan(end, new_allowed=not blocked)
 
+    @property
+    def wants_new(self) -> bool:
+        return not (self.blocked or self._chunked) and any(
+            consumer.available for consumer in self.consumers
+        )
+
     def deliver(self) -> None:
         """Deliver the ready entries in turns."""
         reads = self.reads

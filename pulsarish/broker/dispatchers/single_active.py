@@ -211,6 +211,11 @@ class SingleActiveDispatcher(Dispatcher):
             return None
         return self.reads.plan(end, new_allowed=not blocked)
 
+    @property
+    def wants_new(self) -> bool:
+        active = self.active
+        return active is not None and not self.handing_over and active.available
+
     def deliver(self) -> None:
         """Deliver ready entries to the active consumer, as far as its permits and the room in its
         outlet allow.

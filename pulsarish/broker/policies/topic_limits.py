@@ -298,6 +298,14 @@ class DispatchLimits:
                 bytes_max = int(min(bytes_max, max(1, limit.size_bytes.available(now))))
         return 0.0, entries_max, bytes_max
 
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether no rate limits deliveries."""
+        topic_limits = self._topic_limits
+        return not (
+            self._own.limited or topic_limits.dispatch_rate.limited or topic_limits.relative
+        )
+
     def reached(self) -> tuple[str, str]:
         """Return the policy whose rate limits deliveries now, or would first, and the rate as
         text.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.clients.commands import EndOfTopic
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dispatchers.dispatcher import Dispatcher
+from pulsarish.broker.dispatchers.dispatcher import Dispatcher, DispatcherKind
 from pulsarish.broker.dispatchers.factory import ReadyMaker
 from pulsarish.broker.dispatchers.reads import Reads, Ready, has_expired
 from pulsarish.broker.policies.topic_limits import DispatchLimits, TopicLimits
@@ -26,8 +26,10 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
+    from pulsarish.broker.subscriptions.new_entries import NewEntries
     from pulsarish.broker.subscriptions.subscription import Subscription
     from pulsarish.managed_ledger.readable_log import ReadableLog
+    from pulsarish.model.position import Position
 
 __all__ = ["DispatchLoop"]
 
@@ -35,6 +37,10 @@ _log = get_logger("broker.subscription")
 
 # how often to look for unacknowledged messages in the time that the policy gives them
 _LOOKS: Final = 8
+
+
+async def _raising(error: Exception) -> None:
+    raise error
 
 
 class DispatchLoop:
@@ -65,6 +71,7 @@ class DispatchLoop:
         self._scope = scope
         self._delays = self._storage()
         self._is_running = False
+        self._is_waiting = False  # the task has nothing to do
         self._task: asyncio.Task[None] | None = None
         # the task that lets a new active consumer begin after a delay
         self._handing_over: asyncio.Task[None] | None = None
@@ -170,12 +177,58 @@ class DispatchLoop:
         if self._topic_limits.policies[UNACKED_REDELIVERY]:
             look_seconds = max(self._look_at - self._world.clock.monotonic(), 0.0)
             wait_seconds = min(look_seconds, look_seconds if wait_seconds is None else wait_seconds)
-        if wait_seconds is None:
-            await self._woken.wait()
-            return
-        with suppress(TimeoutError):  # something has come due
-            async with self._world.clock.timeout(wait_seconds):
+        self._is_waiting = True
+        try:
+            if wait_seconds is None:
                 await self._woken.wait()
+                return
+            with suppress(TimeoutError):  # something has come due
+                async with self._world.clock.timeout(wait_seconds):
+                    await self._woken.wait()
+        finally:
+            self._is_waiting = False
+
+    def waits_at(self, position: Position) -> bool:
+        """Return whether consumers have got everything before ``position``, and nothing else is to
+        be done for them.
+        """
+        return (
+            self._is_waiting
+            and self._delays.is_ready
+            and self._subscription.dispatcher.reads.waits_at(position)
+        )
+
+    def deliver_new(self, new: NewEntries) -> bool:
+        """Deliver entries that were just confirmed, without the task, where ``waits_at`` holds.
+
+        Return ``False`` when the task has to look.
+        """
+        try:
+            return self._deliver_new(new)
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is: it ends this subscription, and no other one.
+            _ = self._world.tasks.spawn(
+                _raising(error),
+                name=f"dispatch {self._subscription.topic} {self._subscription.name}",
+            )
+            return True
+
+    def _deliver_new(self, new: NewEntries) -> bool:
+        subscription = self._subscription
+        dispatcher = subscription.dispatcher
+        # No part of the entries is acknowledged: they were not confirmed before this call.
+        ready = new.ready(hashes_keys=dispatcher.kind is DispatcherKind.KEY_SHARED)
+        if (
+            not ready
+            or not dispatcher.wants_new
+            or subscription.cursor.blocked
+            or subscription.source.is_compacted
+            or not self._limits.is_unlimited
+        ):
+            return False
+        dispatcher.reads.came(ready)
+        dispatcher.deliver()
+        return new.is_whole
 
     def _redeliver_unacked(self) -> None:
         """If a policy says so, redeliver what consumers have not acknowledged for too long, and

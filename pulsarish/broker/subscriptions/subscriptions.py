@@ -16,6 +16,7 @@ from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.topic_limits import TopicLimits, check_subscription_properties
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.subscriptions.new_entries import NewEntries
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.model.errors import (
     ConsumerBusy,
@@ -60,6 +61,19 @@ class TopicSubscriptions:
         self._world = world
         self._config = config
         self._topic_limits = topic_limits
+
+    def appended(self, ledger_id: int, first_entry: int, count: int) -> None:
+        """Deliver entries that the log confirmed, and wake the subscriptions that are behind."""
+        first = Position(ledger_id, first_entry)
+        new: NewEntries | None = None
+        for subscription in list(self.by_name.values()):
+            loop = subscription.dispatch_loop
+            if loop.waits_at(first):
+                if new is None:
+                    new = NewEntries(self._topic.log, self._config, first, count)
+                if loop.deliver_new(new):
+                    continue
+            subscription.wake()
 
     async def restore(self, name: str) -> None:
         """Restore a subscription whose cursor the log keeps. Raises the errors of the log."""

@@ -22,6 +22,7 @@ from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.publishing.dedup import Deduplication, Verdict
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
+from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
 from pulsarish.client.producer.send_queue import SendQueue
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
@@ -69,6 +70,13 @@ def _left_where_it_was(was: Callable[..., Any]) -> object:
         await was(log, wait_seconds=wait_seconds)
 
     return look
+
+
+def _new_ones_first(_was: object) -> object:
+    def waits_at(_loop: DispatchLoop, _position: Position) -> bool:
+        return True
+
+    return waits_at
 
 
 def _deduplication_forgets(_was: object) -> object:
@@ -398,6 +406,13 @@ CLUSTER_MUTANTS: Final = (
         replacing(FollowedLog, "_look", _left_where_it_was),
         _check_replicas,
         seeds=20,
+    ),
+    _mutant(
+        "new_entries_first",
+        "entries that were just confirmed go to a subscription at once only if it has delivered "
+        "everything before them",
+        (),
+        replacing(DispatchLoop, "waits_at", _new_ones_first),
     ),
     _mutant(
         "kept_entry_of_any_ledger",

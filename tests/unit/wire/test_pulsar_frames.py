@@ -21,6 +21,7 @@ from pulsarish.wire.pulsar_frames import (
     carried_entry,
     command_frame,
     delivery_frame_head,
+    delivery_place,
     receipt_frames,
 )
 
@@ -137,8 +138,7 @@ def test_deliveries_are_encoded_as_protobuf_would(
 ) -> None:
     head = delivery_frame_head(
         consumer_id,
-        Position(ledger_id, entry_id),
-        partition,
+        delivery_place(Position(ledger_id, entry_id), partition),
         len(ENTRY),
         redelivery_count=count,
         ack_set=words,

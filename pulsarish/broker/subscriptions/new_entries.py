@@ -1,0 +1,56 @@
+"""Entries that a topic's log just confirmed, for all subscriptions that wait for them.
+
+They are read and decoded once, however many subscriptions the topic has, and delivered in one pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pulsarish.broker.dispatchers.factory import shared_ready
+from pulsarish.wire.entry import message_times
+
+if TYPE_CHECKING:
+    from pulsarish.broker.config import BrokerConfig
+    from pulsarish.broker.dispatchers.reads import Ready
+    from pulsarish.managed_ledger.readable_log import ReadableLog
+    from pulsarish.model.position import Position
+
+__all__ = ["NewEntries"]
+
+
+class NewEntries:
+    """Up to ``count`` entries from ``first`` on, as far as the tail cache has them."""
+
+    __slots__ = ("_entries", "_hashed", "_plain", "is_whole")
+
+    def __init__(self, log: ReadableLog, config: BrokerConfig, first: Position, count: int) -> None:
+        entries = log.cached(
+            first,
+            max_entries=min(count, config.dispatcher_max_read_batch_size),
+            max_bytes=config.dispatcher_max_read_size_bytes,
+        )
+        self.is_whole = len(entries) == count
+        """Whether these are all of them."""
+        if log.has_own_times(entries) and any(
+            any(message_times(entry.payload)[1:]) for entry in entries
+        ):
+            entries = []  # when they are delivered depends on the subscription
+        self._entries = entries
+        self._plain: list[Ready] | None = None
+        self._hashed: list[Ready] | None = None
+
+    def ready(self, *, hashes_keys: bool) -> list[Ready]:
+        """Return them as entries for a dispatcher; [] when each subscription has to read them.
+
+        Args:
+            hashes_keys: with the hash of each entry's key, for key-shared subscriptions.
+        """
+        known = self._hashed if hashes_keys else self._plain
+        if known is None:
+            known = [shared_ready(entry, hashes_keys=hashes_keys) for entry in self._entries]
+            if hashes_keys:
+                self._hashed = known
+            else:
+                self._plain = known
+        return known
