@@ -106,6 +106,28 @@ class Subscriptions:
             "PUT", [*_path(topic, subscription), "properties"], body=dict(properties)
         )
 
+    def filter(self, topic: str, subscription: str) -> str | None:
+        """Return the condition that messages of the subscription must fulfil; ``None``: all are
+        delivered.
+        """
+        found = self._transport.record("GET", *_path(topic, subscription), "filter")
+        text: str | None = found.get("filter")
+        return text
+
+    def set_filter(self, topic: str, subscription: str, text: str) -> None:
+        """Replace the condition. Consumers subscribe again, and those that ask for another filter
+        are refused.
+
+        Raises ``InvalidArgument``, which names the column where ``text`` is wrong.
+        """
+        self._transport.request(
+            "PUT", [*_path(topic, subscription), "filter"], body={"filter": text}
+        )
+
+    def remove_filter(self, topic: str, subscription: str) -> None:
+        """Have all messages delivered from now on. Consumers subscribe again."""
+        self._transport.request("DELETE", [*_path(topic, subscription), "filter"])
+
     def explain(self, topic: str, subscription: str) -> Record:
         """Explain why a subscription makes no progress: ``state`` (active, idle, waiting),
         ``reason``, ``explanation`` and ``help``, a command.

@@ -200,6 +200,11 @@ def produce(
     is_flag=True,
     help="TOPIC has * for any token between dots, or > at its end for all that follow.",
 )
+@click.option(
+    "--filter",
+    "condition",
+    help="Receive messages that fulfil this condition; a new subscription keeps it.",
+)
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after this number of messages.")
 @click.option(
     "--follow",
@@ -221,6 +226,7 @@ def consume(
     start: str,
     is_pattern: bool,
     is_wildcard: bool,
+    condition: str | None,
     count: int | None,
     follow: bool,
     form: str,
@@ -236,6 +242,7 @@ def consume(
       pulsarish consume greetings -s me --from earliest -n 2
       pulsarish consume 'acme/shop/orders-.*' --pattern -s me --follow
       pulsarish consume 'orders.*.created' --wildcard -s me --follow --format json
+      pulsarish consume greetings -s eu --filter "region = 'eu'" --follow
     """
     import pulsarish
 
@@ -257,6 +264,7 @@ def consume(
             # printed messages are not delivered again, even after a crash of the broker
             ack_receipt_enabled=True,
             schema=pulsarish.AutoConsumeSchema(),
+            filter=condition,
         )
         printed = _Printed(consumer)
         received = 0

@@ -51,6 +51,10 @@ __all__ = [
 NO_REQUEST: Final = 2**64 - 1
 """The request id of a command that a broker sends without a request."""
 
+_BATCH_INDEX_ACK: Final = "pulsarish.batch-index-ack"
+"""The property with the value ``true`` by which a consumer says that it acknowledges single
+messages of batches: the protocol has no field for that.
+"""
 _WORD: Final = 2**64
 _SIGN: Final = 2**63
 _TRANSACTIONS: Final = {
@@ -208,6 +212,9 @@ def _subscribe(sent: pb.Subscribe) -> Subscribe:
         else KeySharedPolicy(),
         creates_topic=sent.force_topic_creation,
         replicates_state=sent.replicate_subscription_state,
+        takes_parts=any(
+            each.key == _BATCH_INDEX_ACK and each.value == "true" for each in sent.metadata
+        ),
     )
 
 

@@ -149,6 +149,8 @@ class Subscribe:
     creates_topic: bool = True  # False: do not create a missing topic, for consumers of a pattern
     replicates_state: bool = False  # accepted without an effect: there is only one cluster
     replica: bool = False  # readers: whichever broker this is, it serves the topic
+    # the client acknowledges a batch of which it got a part; False: a filter gives it the whole
+    takes_parts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

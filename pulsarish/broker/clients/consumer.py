@@ -15,7 +15,7 @@ from pulsarish.model.position import Position
 if TYPE_CHECKING:
     from pulsarish.runtime.seams import World
 
-__all__ = ["Consumer", "Delivery", "Outlet", "connected_consumer"]
+__all__ = ["Consumer", "Delivery", "Outlet", "WholeBatches", "connected_consumer"]
 
 
 class Delivery(NamedTuple):
@@ -51,6 +51,24 @@ class Outlet(Protocol):
     def withdraw(self, consumer_id: int) -> int:
         """Withdraw the deliveries that were not sent yet. Return how many messages these were."""
         ...
+
+
+class WholeBatches:
+    """The ``Outlet`` of a client that would not acknowledge a batch of which it got a part: it gets
+    each batch whole.
+    """
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self.put = outlet.put
+        self.withdraw = outlet.withdraw
+
+    @property
+    def has_room(self) -> bool:
+        return self._outlet.has_room
+
+    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery]) -> None:
+        self._outlet.deliver(consumer_id, [each._replace(ack_set=None) for each in deliveries])
 
 
 def _uncounted(_consumer: Consumer, _messages: int, _size_bytes: int, _redelivered: int) -> None:

@@ -163,6 +163,12 @@ class BacklogAnalysisBody(msgspec.Struct, rename="camel"):
     last_message_id: str
 
 
+class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The filter of a subscription; null: it has none."""
+
+    filter: str | None
+
+
 class RecoverBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Bookies that are lost for good, by instance id."""
 

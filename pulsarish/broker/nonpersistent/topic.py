@@ -33,6 +33,7 @@ from pulsarish.model.errors import (
     SubscriptionBusy,
     SubscriptionNotFound,
 )
+from pulsarish.model.message_filter import FILTER_PROPERTY
 from pulsarish.model.policies import INACTIVE_TOPIC
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName, check_name
@@ -236,6 +237,8 @@ class NonPersistentTopic:
         self.check_publishable()
         if command.read_compacted:
             raise not_kept(self.name, "it cannot be read compacted")
+        if FILTER_PROPERTY in command.subscription_properties:
+            raise not_kept(self.name, "its subscriptions have no filters")
         self.topic_limits.check_consumer(
             sum(len(each.consumers) for each in self.subscriptions.values()), command
         )

@@ -24,6 +24,7 @@ from pulsarish.model.errors import (
     PulsarishError,
     SubscriptionNotFound,
 )
+from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
 from pulsarish.model.rate_limits import RateLimit
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Clock
@@ -248,7 +249,11 @@ class TopicLimits:
 
 
 def check_subscription_properties(properties: Mapping[str, str]) -> None:
-    """Raise ``InvalidArgument`` for properties that are larger than a metadata node should hold."""
+    """Raise ``InvalidArgument`` for properties that are larger than a metadata node should hold, or
+    have a filter that is none.
+    """
+    if FILTER_PROPERTY in properties:
+        parse_filter(properties[FILTER_PROPERTY])
     size_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
     if size_bytes > _PROPERTIES_BYTES_MAX:
         raise InvalidArgument(

@@ -370,6 +370,24 @@ SUBSCRIPTION: Final[Sequence[Row[SubscriptionReading]]] = (
         lambda each: each.subscription.expired.messages,
     ),
     Row(
+        "pulsar_subscription_filter_processed_msg_count",
+        "counter",
+        "Messages judged by the filter since the topic was loaded.",
+        lambda each: each.subscription.filter_counts.processed,
+    ),
+    Row(
+        "pulsar_subscription_filter_accepted_msg_count",
+        "counter",
+        "Messages that the filter let through.",
+        lambda each: each.subscription.filter_counts.accepted,
+    ),
+    Row(
+        "pulsar_subscription_filter_rejected_msg_count",
+        "counter",
+        "Messages that the filter had acknowledged without a delivery.",
+        lambda each: each.subscription.filter_counts.rejected,
+    ),
+    Row(
         "pulsar_subscription_consumers_count",
         "gauge",
         "Connected consumers.",

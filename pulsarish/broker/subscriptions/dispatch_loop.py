@@ -305,7 +305,6 @@ class DispatchLoop:
                 marks.reading_since_ms, marks.retry_at_ms = 0, now_ms + int(wait_seconds * 1000)
                 await self._world.clock.sleep(wait_seconds)
                 continue
-            marks.reading_since_ms = 0
             if marks.retry_at_ms:
                 marks.retry_at_ms = 0
                 _log.info(
@@ -316,12 +315,15 @@ class DispatchLoop:
                 )
             if log.has_own_times(entries):
                 ready = self._sort_out_expired(reads, ready)
+            if subscription.filter is None:
+                messages = sum(entry.messages for entry in ready)
+                size_bytes = sum(len(entry.payload) for entry in ready)
+            else:
+                ready, messages, size_bytes = await subscription.filter.sort_out(dispatcher, ready)
+            marks.reading_since_ms = 0
             reads.succeeded(read, ready, end)
-            if ready:
-                self._limits.take(
-                    sum(entry.messages for entry in ready),
-                    sum(len(entry.payload) for entry in ready),
-                )
+            if messages:
+                self._limits.take(messages, size_bytes)
             self._deliver(dispatcher)
         if (
             log.terminated

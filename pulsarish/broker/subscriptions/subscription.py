@@ -10,7 +10,7 @@ meanwhile, and the topic's statistics show the reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -32,14 +32,18 @@ from pulsarish.broker.dispatchers.factory import make_dispatcher
 from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
 from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
+from pulsarish.broker.subscriptions.filtering import FilterCounts, SubscriptionFilter
 from pulsarish.broker.subscriptions.read_source import LogReads, ReadSource
 from pulsarish.model.errors import (
     AlreadyClosed,
     ConsumerBusy,
+    InvalidArgument,
     InvalidPosition,
+    NotAllowed,
     PulsarishError,
     ServiceNotReady,
 )
+from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
 from pulsarish.model.policies import (
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_UNACKED_MESSAGES_PER_CONSUMER,
@@ -111,6 +115,11 @@ class Subscription:
         self._seeks = 0
         self._cursor_scope = cursor_scope
         self._receipts = AckReceipts(topic, name, cursor, world.tasks, cursor_scope)
+        self.filter: SubscriptionFilter | None = None
+        """Which messages its consumers get; ``None``: all."""
+        self.filter_counts = FilterCounts()
+        self._filter_error = ""
+        self._use_filter()
 
     def _make_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
         return make_dispatcher(
@@ -158,6 +167,58 @@ class Subscription:
             if command.read_compacted
             else LogReads(self.log, self.cursor)
         )
+
+    # -- the filter
+
+    def _use_filter(self) -> None:
+        """Take the filter from the subscription's properties."""
+        text = self.cursor.subscription_properties.get(FILTER_PROPERTY)
+        self._filter_error = ""
+        self.filter = None
+        if text is not None:
+            try:
+                self.filter = SubscriptionFilter(self, parse_filter(text), self._world.clock)
+            except InvalidArgument as error:
+                self._filter_error = str(error)
+
+    def check_filter(self, properties: Mapping[str, str]) -> None:
+        """Check that a consumer may subscribe with these subscription properties.
+
+        Raises ``NotAllowed`` when they have another filter than the subscription, or the
+        subscription has one that cannot be read here.
+        """
+        if self._filter_error:
+            raise NotAllowed(
+                f"the filter of subscription {self.name!r} cannot be used: {self._filter_error}; "
+                "set another, or remove it"
+            )
+        wanted = properties.get(FILTER_PROPERTY)
+        found = self.cursor.subscription_properties.get(FILTER_PROPERTY)
+        if wanted is not None and wanted != found:
+            has = "no filter" if found is None else f"the filter {found!r}"
+            raise NotAllowed(
+                f"subscription {self.name!r} has {has}, and the consumer asks for {wanted!r}; "
+                "subscribe with the same or without one, or have it changed (pulsarish "
+                "subscriptions set-filter)"
+            )
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the subscription's properties, durably, and use the filter in them.
+
+        When the filter changes, all consumers have to subscribe again. Raises the errors of
+        ``Cursor.set_subscription_properties``.
+        """
+        before = self.cursor.subscription_properties.get(FILTER_PROPERTY)
+        try:
+            await self.cursor.set_subscription_properties(properties)
+        finally:
+            if self.cursor.subscription_properties.get(FILTER_PROPERTY) != before:
+                self._use_filter()
+                self.close_consumers(
+                    ServiceNotReady(
+                        f"the filter of subscription {self.name!r} was changed; subscribe again"
+                    )
+                )
 
     # -- consumers
 
@@ -491,6 +552,14 @@ class Subscription:
 
     def acknowledge_expired(self, positions: Sequence[Position]) -> None:
         """Acknowledge entries whose time is over, in memory. No consumer gets them any more."""
+        count = self.acknowledge_undelivered(positions)
+        self.expired.add(count, 0, self._world.clock.monotonic())
+
+    def acknowledge_undelivered(self, positions: Sequence[Position]) -> int:
+        """Acknowledge entries, in memory, so that no consumer gets them any more.
+
+        Returns how many were not acknowledged before.
+        """
         positions = [
             position
             for position in positions
@@ -498,9 +567,9 @@ class Subscription:
         ]
         self.source.acknowledge(positions)
         self._dispatcher.expired(positions)
-        self.expired.add(len(positions), 0, self._world.clock.monotonic())
         self._cursor_moved()
         self._wake.set()
+        return len(positions)
 
     async def oldest_publish_ms(self) -> int | None:
         """Return the publish time of the oldest unacknowledged entry; ``None`` when there is no

@@ -9,7 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.clients.commands import InitialPosition, Subscribe
-from pulsarish.broker.clients.consumer import Consumer, Outlet, connected_consumer
+from pulsarish.broker.clients.consumer import (
+    Consumer,
+    Outlet,
+    WholeBatches,
+    connected_consumer,
+)
 from pulsarish.broker.clients.entry_checks import publish_time
 from pulsarish.broker.clients.interfaces import check_unused, find_subscription
 from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION
@@ -155,6 +160,9 @@ class TopicSubscriptions:
             self._topic_limits.check_consumer(
                 sum(len(each.consumers) for each in self.by_name.values()), command
             )
+            subscription.check_filter(command.subscription_properties)
+            if subscription.filter is not None and not command.takes_parts:
+                consumer.outlet = WholeBatches(consumer.outlet)
             subscription.choose_reads(command)
             subscription.add(consumer, command.type, command.key_shared)
         except PulsarishError:

@@ -179,6 +179,58 @@ def update(
 @subscriptions.command()
 @topic_argument
 @subscription_argument
+@click.argument("condition")
+@admin_option
+def set_filter(topic: str, subscription: str, condition: str, admin: Admin) -> None:
+    """Deliver only messages that fulfil a condition; the others count as acknowledged.
+
+    Its consumers subscribe again. What it acknowledged under another filter stays acknowledged.
+
+    \b
+    Example:
+      pulsarish subscriptions set-filter greetings me "region = 'eu' AND amount > 100"
+    """
+    admin.subscriptions.set_filter(topic, subscription, condition)
+    say(f"subscription {subscription} of {topic} delivers messages where {condition}")
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@admin_option
+def get_filter(topic: str, subscription: str, admin: Admin) -> None:
+    """Show which messages a subscription delivers.
+
+    \b
+    Example:
+      pulsarish subscriptions get-filter greetings me
+    """
+    condition = admin.subscriptions.filter(topic, subscription)
+    if condition is None:
+        say(f"subscription {subscription} of {topic} has no filter")
+    else:
+        click.echo(condition)
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@admin_option
+def remove_filter(topic: str, subscription: str, admin: Admin) -> None:
+    """Deliver all messages again, from the oldest that is not acknowledged. Its consumers subscribe
+    again.
+
+    \b
+    Example:
+      pulsarish subscriptions remove-filter greetings me
+    """
+    admin.subscriptions.remove_filter(topic, subscription)
+    say(f"subscription {subscription} of {topic} delivers all messages")
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
 @click.option("--force", is_flag=True, help="Disconnect its consumers.")
 @yes_option
 @admin_option

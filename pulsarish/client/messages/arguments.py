@@ -134,6 +134,7 @@ class ConsumerArguments(TypedDict, total=False):
     priority_level: int
     subscription_properties: Mapping[str, str] | None
     retry_enabled: bool
+    filter: str | None
 
 
 class ReaderArguments(TypedDict, total=False):

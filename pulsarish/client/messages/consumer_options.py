@@ -32,6 +32,7 @@ from pulsarish.client.messages.options import check_schema, topics_of, unsupport
 from pulsarish.client.messages.topic_filter import TopicFilter, Wildcard, filter_of
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import InvalidArgument, InvalidTopicName, UnsupportedFeature
+from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.wire.entry import KEY_HASHES
 
@@ -204,6 +205,7 @@ class ConsumerOptions:
         checkpoint_topic: str | None = None,
         replica: bool = False,
         retry_enabled: bool = False,
+        filter: str | None = None,  # noqa: A002  # what a program writes
     ) -> None:
         unsupported(
             locals(),
@@ -332,6 +334,8 @@ class ConsumerOptions:
         self.subscription_properties = check_mapping(
             "subscription_properties", subscription_properties
         )
+        if filter is not None:
+            self._add_filter(check_text("filter", filter))
         self.start = start
         """Readers: where to start; ``None``: a durable subscription."""
         rollback = check_number(
@@ -357,6 +361,14 @@ class ConsumerOptions:
         """Readers: whether any broker serves them, rather than the owner."""
         if self.replica and self.is_read_compacted:
             raise InvalidArgument("replica cannot read compacted: leave replica out, or the other")
+
+    def _add_filter(self, text: str) -> None:
+        """Put the condition that messages must fulfil into the subscription's properties."""
+        parse_filter(text)
+        if self.subscription_properties.setdefault(FILTER_PROPERTY, text) != text:
+            raise InvalidArgument(
+                f"filter and the subscription property {FILTER_PROPERTY} differ: leave one out"
+            )
 
     def _check_letters(self, retry_enabled: object) -> None:
         policy = self.dead_letter_policy

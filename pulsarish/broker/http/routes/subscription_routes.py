@@ -10,6 +10,7 @@ from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.json_bodies import (
     BacklogAnalysisBody,
+    FilterBody,
     MessageIdBody,
     PositionBody,
     RecoverBody,
@@ -43,6 +44,7 @@ from pulsarish.model.errors import (
     TopicNotFound,
     UnsupportedFeature,
 )
+from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import HttpResponse, World
@@ -140,6 +142,32 @@ class SubscriptionRoutes:
                 "Replace the properties of a subscription.",
                 body=dict[str, str],
                 required=True,
+            ),
+            Route(
+                "GET",
+                _SUBSCRIPTION + "/filter",
+                self._filter,
+                consume,
+                "Show the filter of a subscription.",
+                parameters=(AUTHORITATIVE,),
+                answers=FilterBody,
+                owner=True,
+            ),
+            _on(
+                "PUT",
+                "/filter",
+                self._set_filter,
+                consume,
+                "Replace the filter of a subscription; its consumers subscribe again.",
+                body=FilterBody,
+                required=True,
+            ),
+            _on(
+                "DELETE",
+                "/filter",
+                self._remove_filter,
+                consume,
+                "Remove the filter of a subscription; its consumers subscribe again.",
             ),
             _on(
                 "POST",
@@ -292,17 +320,46 @@ class SubscriptionRoutes:
         return no_content()
 
     async def _properties(self, call: Call) -> HttpResponse:
+        return answer(await self._properties_of_one(call))
+
+    async def _properties_of_one(self, call: Call) -> dict[str, str]:
         names = await self._namespaces.partition_names(call.topic())
         # All partitions have the same subscriptions.
         topic = await self._owners.topic(call, call.topic() if names is None else names[0])
-        return answer(topic.subscription(call["subscription"]).cursor.subscription_properties)
+        return topic.subscription(call["subscription"]).cursor.subscription_properties
 
     async def _set_properties(self, call: Call) -> HttpResponse:
         done = await self._partitions(call, OwnerCall("PUT", ("properties",), body=call.body))
         if done is not None:
             return done
         check_subscription_properties(call.body)
-        await (await self._subscription(call)).cursor.set_subscription_properties(call.body)
+        await (await self._subscription(call)).set_properties(call.body)
+        return no_content()
+
+    async def _filter(self, call: Call) -> HttpResponse:
+        properties = await self._properties_of_one(call)
+        return answer(FilterBody(properties.get(FILTER_PROPERTY)))
+
+    async def _set_filter(self, call: Call) -> HttpResponse:
+        if call.body.filter is not None:
+            parse_filter(call.body.filter)
+        return await self._replace_filter(call, call.body.filter)
+
+    async def _remove_filter(self, call: Call) -> HttpResponse:
+        return await self._replace_filter(call, None)
+
+    async def _replace_filter(self, call: Call, text: str | None) -> HttpResponse:
+        errand = OwnerCall("PUT", ("filter",), body=FilterBody(text))
+        done = await self._partitions(call, errand)
+        if done is not None:
+            return done
+        subscription = await self._subscription(call)
+        properties = dict(subscription.cursor.subscription_properties)
+        properties.pop(FILTER_PROPERTY, None)
+        if text is not None:
+            properties[FILTER_PROPERTY] = text
+        check_subscription_properties(properties)
+        await subscription.set_properties(properties)
         return no_content()
 
     async def _delete(self, call: Call) -> HttpResponse:
