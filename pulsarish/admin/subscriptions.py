@@ -137,6 +137,18 @@ class Subscriptions:
         """
         return self._transport.record("GET", *_path(topic, subscription), "explain")
 
+    def holes(self, topic: str, subscription: str, *, start: str = "", limit: int = 20) -> Record:
+        """Return the holes of a subscription: entries below the highest acknowledged one that are
+        not acknowledged. ``holes`` and ``entriesInHoles`` count all; ``oldest`` has the oldest with
+        its age; ``listed`` has up to ``limit`` from the position ``start`` (``LEDGER:ENTRY``) on,
+        each with its ``holders``; ``next`` is where the next page starts.
+
+        Raises ``NotAllowed`` for a partitioned topic: name one of its partitions.
+        """
+        query = {"limit": str(limit), **({"from": start} if start else {})}
+        path = [*_path(topic, subscription), "holes"]
+        return self._transport.record("GET", *path, query=query)
+
     def recover(
         self, topic: str, subscription: str, given_up_bookies: Sequence[str] = ()
     ) -> Record:

@@ -17,6 +17,7 @@ from pulsarish.sim.world.metadata_service import METADATA
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire._pb import pulsar_pb2 as binary_pb
+from tests.simulation.test_broker_metrics import scrape
 from tests.support.binary_client import BinaryClient
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 from tests.support.dispatching import forget
@@ -243,6 +244,107 @@ def test_what_no_consumer_has_and_no_queue_knows_is_delivered_again_in_time() ->
         assert 8 <= world.clock.monotonic() - began <= 10.5
 
     run(scenario, unacked_redelivery_seconds=8)
+
+
+def test_holes_are_listed_with_who_has_them_and_since_when() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        async def holes(**query: str) -> Stats:
+            found: Stats = json.loads(await ask(cluster, "GET", "subscription/s/holes", **query))
+            return found
+
+        await filled(cluster, world, address, 40)
+        one, other = [await ConsumeClient.connect(world, address) for _ in range(2)]
+        await one.subscribe(1, TOPIC, type=1, permits=30, consumer_name="one")
+        got = [(each.ledger, each.entry) for each in await one.take(30)]
+        ledger = got[0][0]
+        found = await holes()
+        assert (found["holes"], found["oldest"], found["listed"]) == (0, None, [])
+        assert "no hole" in found["explanation"]
+        acked = [0, 1, 3, 4, 7, 29]
+        await one.ack(1, [got[number] for number in acked])
+        back = [got[6], *got[20:25]]
+        await one.say(
+            redeliver=[
+                pb.Redeliver(
+                    consumer_id=1,
+                    ledgers=[each[0] for each in back],
+                    entries=[each[1] for each in back],
+                )
+            ]
+        )
+        await world.clock.sleep(5)
+        await other.subscribe(2, TOPIC, type=1, permits=11, consumer_name="other")
+        assert [each.entry for each in await other.take(11)] == [*range(30, 40), 6]
+        await world.clock.sleep(5)
+        found = await holes()
+        assert (found["holes"], found["entriesInHoles"], found["acknowledgedRanges"]) == (3, 24, 3)
+        assert found["memoryBytes"] > 0
+        assert found["highestAcknowledgedPosition"] == f"{ledger}:29"
+        assert found["markDeletePosition"] == f"{ledger}:1"
+        assert [
+            (each["first"].split(":")[1], each["last"].split(":")[1], each["entries"])
+            for each in found["listed"]
+        ] == [("2", "2", 1), ("5", "6", 2), ("8", "28", 21)]
+        holders = [
+            [(each["state"], each["consumerName"], each["entries"]) for each in hole["holders"]]
+            for hole in found["listed"]
+        ]
+        assert holders == [
+            [("consumer", "one", 1)],
+            [("consumer", "one", 1), ("consumer", "other", 1)],
+            [("consumer", "one", 16), ("waiting", None, 5)],
+        ]
+        since = found["listed"][1]["holders"]
+        assert 0 < since[0]["sinceMs"] <= since[1]["sinceMs"] - 4_000
+        oldest = found["oldest"]
+        assert (oldest["hole"], oldest["ageMs"] >= 10_000) == (found["listed"][0], True)
+        assert oldest["publishedMs"] <= oldest["oldestSinceMs"] <= now_ms(cluster) - 10_000
+        assert f"The oldest is {ledger}:2 to {ledger}:2" in found["explanation"]
+        assert "consumer one has 1, for at least 10 s" in found["explanation"]
+        page = await holes(limit="1", **{"from": f"{ledger}:6"})
+        assert [each["first"] for each in page["listed"]] == [f"{ledger}:6"]
+        assert (page["next"], page["oldest"]["hole"]["first"]) == (f"{ledger}:8", f"{ledger}:2")
+        page = await holes(limit="1", **{"from": page["next"]})
+        assert (page["listed"], page["next"]) == (found["listed"][2:], None)
+        long = (await holes(limit="1000"))["listed"][2]
+        assert (long["entries"], long["examined"]) == (21, 20)
+        assert sum(each["entries"] for each in long["holders"]) == 20
+        in_stats = (await stats(cluster))["subscriptions"]["s"]
+        assert (in_stats["holes"], in_stats["oldestHoleAgeMs"] >= 10_000) == (3, True)
+        refused = await answered(cluster, "GET", "subscription/s/holes", **{"from": "3"})
+        assert (refused.status, b"from '3' is no position" in refused.body) == (412, True)
+
+    run(scenario)
+
+
+def test_metrics_have_the_holes_and_the_age_of_the_oldest_once_it_lasts() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        await filled(cluster, world, address, 5)
+        one = await ConsumeClient.connect(world, address)
+        await one.subscribe(1, TOPIC, type=1)
+        got = [(each.ledger, each.entry) for each in await one.take(5)]
+
+        async def shown() -> tuple[float, float]:
+            page = await scrape(cluster)
+            holes, seconds = [
+                next(iter(page[f"pulsarish_subscription_{name}"].values()))
+                for name in ("holes", "oldest_hole_age_seconds")
+            ]
+            return holes, seconds
+
+        assert await shown() == (0, 0)
+        await one.ack(1, [got[1], got[3]])
+        await world.clock.sleep(0.1)
+        assert await shown() == (2, -1)
+        await world.clock.sleep(20)
+        holes, seconds = await shown()
+        assert holes == 2
+        assert 20 <= seconds <= 22
+        await one.ack(1, got)
+        await world.clock.sleep(0.1)
+        assert await shown() == (0, 0)
+
+    run(scenario, managed_ledger_maintenance_interval_seconds=4.0)
 
 
 def test_explain_says_the_same_for_scripts_and_names_the_command_that_helps() -> None:

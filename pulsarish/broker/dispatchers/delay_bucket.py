@@ -255,6 +255,18 @@ class Bucket:
         bits = self._bits.get(ledger_id)
         return None if bits is None else (bits.first_byte, _unpacked(bits))
 
+    def due_ms(self, position: Position) -> int | None:
+        """Return when the next entry is due, if one is left and the bucket has this entry; else
+        ``None``.
+        """
+        bits = self._bits.get(position.ledger_id)
+        if bits is None:
+            return None
+        at = position.entry_id - 8 * bits.first_byte
+        unpacked = _unpacked(bits)
+        is_there = 0 <= at < 8 * len(unpacked) and unpacked[at >> 3] >> (at & 7) & 1
+        return self.next_due_ms if is_there else None
+
     # -- the stored form
 
     def encode_segment(self, number: int) -> bytes:

@@ -261,6 +261,24 @@ class DelayedEntries:
         delayed = {packed & POSITION_MASK for packed in self._heap}
         return [each for each in positions if pack(0, each) not in delayed]
 
+    def due_times(self, positions: Iterable[Position]) -> dict[Position, int]:
+        """Return those of the entries that are delayed, and when they are due (wall clock).
+
+        Of an entry whose time only a ledger has: when the next entry of its bucket is due.
+        """
+        found: dict[Position, int] = {}
+        wanted = {pack(0, position): position for position in positions}
+        for packed in self._heap:
+            if (position := wanted.get(packed & POSITION_MASK)) is not None:
+                found[position] = due_of(packed)
+        for position in wanted.values():
+            if position not in found and self.reaches(position) and self.holds(position):
+                due_ms = [each.due_ms(position) for each in self.buckets]
+                known = [each for each in due_ms if each is not None]
+                if known:
+                    found[position] = min(known)
+        return found
+
     def _bits_for(self, ledger_id: int) -> tuple[int, bytes]:
         if self._bits[0] != ledger_id:
             parts = [bucket.bits(ledger_id) for bucket in self.buckets]

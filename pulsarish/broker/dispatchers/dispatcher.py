@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from pulsarish.broker.clients.commands import KeySharedPolicy
 from pulsarish.broker.clients.consumer import Consumer
@@ -19,7 +19,7 @@ from pulsarish.broker.dispatchers.reads import Read, Reads
 from pulsarish.managed_ledger.cursors.holes import Hole
 from pulsarish.model.position import Position
 
-__all__ = ["NO_KEYS", "Dispatcher", "DispatcherKind", "DrainingKey", "Holes", "KeysState"]
+__all__ = ["NO_KEYS", "Dispatcher", "DispatcherKind", "DrainingKey", "Holes", "KeysState", "Place"]
 
 
 Holes: TypeAlias = Callable[[Position, Position], Iterator[Hole]]
@@ -60,6 +60,24 @@ class KeysState:
 
 
 NO_KEYS: Final = KeysState()
+
+
+class Place(NamedTuple):
+    """Where an unacknowledged entry is.
+
+    * ``consumer``: delivered to ``consumer``, which has it at least since ``since`` (monotonic
+      seconds; ``None``: not known).
+    * ``waiting``: it was read, or is to be read again, and waits to be delivered.
+    * ``delayed``: not due before ``due_ms`` (wall clock). Of an entry whose time only a bucket
+      ledger has, this is when the next entry of the bucket is due.
+    * ``unread``: reading has not come to it.
+    * ``forgotten``: see ``Dispatcher.forgotten``.
+    """
+
+    state: Literal["consumer", "waiting", "delayed", "unread", "forgotten"]
+    consumer: Consumer | None = None
+    since: float | None = None
+    due_ms: int = 0
 
 
 class Dispatcher(ABC):
@@ -219,6 +237,30 @@ class Dispatcher(ABC):
         ``False`` where this is not known.
         """
         return False
+
+    def places(self, positions: Sequence[Position]) -> list[Place]:
+        """Return where unacknowledged entries are. Costs a step for each entry in memory."""
+        delivered = self._delivered(positions)
+        waiting, due_ms = self.waiting(), self.reads.delayed.due_times(positions)
+        found: list[Place] = []
+        for position in positions:
+            place = delivered.get(position)
+            if place is None and position in waiting:
+                place = Place("waiting")
+            elif place is None and position in due_ms:
+                place = Place("delayed", due_ms=due_ms[position])
+            elif place is None and position < self.reads.position:
+                place = self._passed()
+            found.append(place or Place("unread"))
+        return found
+
+    def _delivered(self, _positions: Sequence[Position]) -> dict[Position, Place]:
+        """Return those of the entries that a consumer is known to hold."""
+        return {}
+
+    def _passed(self) -> Place:
+        """Return where an entry is that was read, and that nothing else is known of."""
+        return Place("forgotten" if self.active is None else "consumer", self.active)
 
     def waiting(self) -> set[Position]:
         """Return the entries that were read but not delivered, or wait for redelivery, without

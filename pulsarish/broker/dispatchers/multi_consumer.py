@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulsarish.broker.clients.consumer import Consumer, Delivery
-from pulsarish.broker.dispatchers.dispatcher import Dispatcher, Holes
+from pulsarish.broker.dispatchers.dispatcher import Dispatcher, Holes, Place
 from pulsarish.broker.dispatchers.reads import ReadLimits, Reads, Ready
 from pulsarish.model.errors import ConsumerBusy
 from pulsarish.model.position import EARLIEST, Position
@@ -217,6 +217,14 @@ class MultiConsumerDispatcher(Dispatcher):
             known = self._known()
         found = [each for each in self._undelivered(holes, steps) if each not in known]
         return self.reads.delayed.not_in_memory(found) if found else found
+
+    def _delivered(self, positions: Sequence[Position]) -> dict[Position, Place]:
+        wanted, seen = set(positions), self._seen
+        return {
+            position: Place("consumer", consumer, seen[position][0] if position in seen else None)
+            for consumer in self.consumers
+            for position in wanted.intersection(consumer.pending)
+        }
 
     def _known(self) -> set[Position]:
         return self.waiting().union(*[consumer.pending for consumer in self.consumers])

@@ -23,6 +23,9 @@ __all__ = [
     "DrainBody",
     "ErrorBody",
     "HealthBody",
+    "HolderBody",
+    "HoleBody",
+    "HolesBody",
     "Json",
     "LeaderBody",
     "LedgerInfoBody",
@@ -31,6 +34,7 @@ __all__ = [
     "LookupBody",
     "LostBody",
     "MessageIdBody",
+    "OldestHoleBody",
     "OwnedBundleBody",
     "PartitionsBody",
     "PositionBody",
@@ -167,6 +171,69 @@ class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
     """The filter of a subscription; null: it has none."""
 
     filter: str | None
+
+
+class HolderBody(msgspec.Struct, rename="camel"):
+    """Where some entries of a hole are.
+
+    ``state``: consumer, waiting (to be delivered), delayed, unread, forgotten. Times are
+    milliseconds since the epoch, 0: not known. ``since_ms``: the consumer has had them at least
+    since then. ``due_ms``: they are not delivered before.
+    """
+
+    state: str
+    entries: int
+    consumer_name: str | None = None
+    since_ms: int = 0
+    due_ms: int = 0
+
+
+class HoleBody(msgspec.Struct, rename="camel"):
+    """A run of unacknowledged entries of one ledger, both ends included.
+
+    ``holders``: where the first ``examined`` entries are.
+    """
+
+    first: str
+    last: str
+    entries: int
+    examined: int
+    holders: list[HolderBody]
+
+
+class OldestHoleBody(msgspec.Struct, rename="camel"):
+    """The oldest hole, which holds up the mark-delete position.
+
+    ``published_ms`` and ``age_ms`` are those of its first entry, so the hole is not older;
+    ``None``: not known now. ``oldest_since_ms``: the mark-delete position stands still since then;
+    0: since the topic was loaded, or before.
+    """
+
+    hole: HoleBody
+    published_ms: int | None
+    age_ms: int | None
+    oldest_since_ms: int
+
+
+class HolesBody(msgspec.Struct, rename="camel"):
+    """The holes of a subscription.
+
+    ``memory_bytes``: what the acknowledgements above the mark-delete position take, about.
+    ``listed``: some of the holes, in order; ``next``: where the following one begins.
+    """
+
+    topic: str
+    subscription: str
+    holes: int
+    entries_in_holes: int
+    acknowledged_ranges: int
+    memory_bytes: int
+    mark_delete_position: str
+    highest_acknowledged_position: str
+    oldest: OldestHoleBody | None
+    explanation: str
+    listed: list[HoleBody]
+    next: str | None
 
 
 class RecoverBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

@@ -110,13 +110,25 @@ def _is_stuck(subscription: Subscription) -> bool:
 class SubscriptionReading:
     """A subscription at a moment."""
 
-    __slots__ = ("messages", "now", "rate_out", "subscription", "throughput_out")
+    __slots__ = ("holes", "messages", "now", "now_ms", "rate_out", "subscription", "throughput_out")
 
-    def __init__(self, subscription: Subscription, log: ManagedLedger, now: float) -> None:
+    def __init__(
+        self, subscription: Subscription, log: ManagedLedger, now: float, now_ms: int
+    ) -> None:
+        self.now_ms = now_ms
+        self.holes = subscription.cursor.count_holes()
         self.subscription = subscription
         self.messages = log.messages.backlog(subscription.cursor, holes_max=HOLES_MAX)
         self.now = now
         self.rate_out, self.throughput_out = subscription.out.rates(now)
+
+    @property
+    def oldest_hole_age_seconds(self) -> float:
+        """0 without a hole, -1 when the age is not known."""
+        oldest = self.subscription.oldest_known() if self.holes else None
+        if oldest is None:
+            return -1 if self.holes else 0
+        return max(0, self.now_ms - oldest[1]) / 1000
 
 
 class NotKeptReading:
@@ -422,6 +434,19 @@ SUBSCRIPTION: Final[Sequence[Row[SubscriptionReading]]] = (
         "gauge",
         "When the mark last advanced, milliseconds; 0: never.",
         lambda each: each.subscription.marks.mark_delete_advanced_ms,
+    ),
+    Row(
+        "pulsarish_subscription_holes",
+        "gauge",
+        "Runs of entries that are not acknowledged below the highest acknowledged one.",
+        lambda each: each.holes,
+    ),
+    Row(
+        "pulsarish_subscription_oldest_hole_age_seconds",
+        "gauge",
+        "Seconds since the first entry of the oldest hole was published; 0: there is no hole, -1: "
+        "not known yet.",
+        lambda each: each.oldest_hole_age_seconds,
     ),
     Row(
         "pulsarish_subscription_entries_in_holes",

@@ -229,6 +229,7 @@ class TopicMetrics:
             if config.expose_consumer_level_metrics_in_prometheus
             else 0
         )
+        now_ms = self._clock.wall_ms()
         left, consumers_left = config.topic_level_metrics_subscriptions_max, consumers_max
         shown = consumers_beyond = 0
         for topic in topics:
@@ -240,7 +241,7 @@ class TopicMetrics:
                 }
                 braces = page.labels(labels)
                 if isinstance(topic, Topic) and isinstance(subscription, Subscription):
-                    reading = SubscriptionReading(subscription, topic.log, now)
+                    reading = SubscriptionReading(subscription, topic.log, now, now_ms)
                     _put(page, braces, SUBSCRIPTION, reading)
                 elif isinstance(subscription, NonPersistentSubscription):
                     _put(page, braces, NOT_KEPT, NotKeptReading(subscription, now))

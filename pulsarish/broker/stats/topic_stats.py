@@ -336,6 +336,7 @@ class Statistics:
             snapshot_of(subscription, now_ms, bookies.get(dispatcher.reads.position.ledger_id, ()))
         )
         by_consumer = dispatcher.consumer_stats()
+        holes = cursor.count_holes()
         messages = topic.log.messages.backlog(cursor, holes_max=None if precise else HOLES_MAX)
         return {
             "type": subscription.type.title,
@@ -367,7 +368,9 @@ class Statistics:
             "activeConsumerName": active.name if active is not None else "",
             "blockedSubscriptionOnUnackedMsgs": dispatcher.blocked,
             "nonContiguousDeletedMessagesRanges": cursor.hole_count,
+            "holes": holes,
             "entriesInHoles": cursor.entries_in_holes(),
+            "oldestHoleAgeMs": max(0, now_ms - oldest[1]) if holes and oldest is not None else None,
             "messagesToRedeliver": dispatcher.again_count,
             "unackedRedelivered": subscription.dispatch_loop.unacked_redelivered,
             "msgInReplay": dispatcher.again_count,

@@ -7,6 +7,7 @@ tried again in the next round.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from pulsarish.broker.subscriptions.subscription import Subscription
@@ -57,7 +58,19 @@ async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -
     if threshold_bytes := topic.topic_limits.policies[COMPACTION_THRESHOLD]:
         topic.compaction.start_if_due(threshold_bytes)
     await topic.log.maintain()
+    await _read_oldest_of_holes(topic, now_ms - int(interval_seconds * 1000))
     return await is_abandoned(topic, now_ms)
+
+
+async def _read_oldest_of_holes(topic: Topic, before_ms: int) -> None:
+    """Read when the oldest entries were published that have held up a mark-delete position since
+    before a time: metrics show their age, and read nothing.
+    """
+    for subscription in list(topic.subscriptions.values()):
+        cursor, marks = subscription.cursor, subscription.marks
+        if cursor.hole_count and marks.mark_delete_advanced_ms <= before_ms:
+            with suppress(PulsarishError):  # the next round tries again
+                await subscription.oldest_publish_ms()
 
 
 async def _evict_old(topic: Topic, before_ms: int) -> None:

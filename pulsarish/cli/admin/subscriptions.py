@@ -24,6 +24,7 @@ from pulsarish.cli.admin.common import (
     yes_option,
 )
 from pulsarish.cli.admin.explain_view import print_explanation
+from pulsarish.cli.admin.holes_view import print_holes
 from pulsarish.cli.admin.messages import form_option, print_messages
 from pulsarish.cli.admin.redrive import redrive
 from pulsarish.cli.output import output_option, print_record, say
@@ -115,6 +116,33 @@ def explain(topic: str, subscription: str, admin: Admin, output: str) -> None:
       pulsarish subscriptions explain greetings me
     """
     print_explanation(admin.subscriptions.explain(topic, subscription), output)
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@click.option(
+    "--from", "start", default="", metavar="LEDGER:ENTRY", help="List holes from this position on."
+)
+@click.option(
+    "-n",
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 1_000),
+    help="Number of holes to list.",
+)
+@admin_option
+@output_option
+def holes(topic: str, subscription: str, start: str, limit: int, admin: Admin, output: str) -> None:
+    """List the holes of a subscription: what is not acknowledged below the highest acknowledged
+    entry, and which consumer has it.
+
+    \b
+    Example:
+      pulsarish subscriptions holes greetings me --limit 5
+    """
+    print_holes(admin.subscriptions.holes(topic, subscription, start=start, limit=limit), output)
 
 
 @subscriptions.command()

@@ -168,11 +168,12 @@ class Cursor:
         """
         return holes_between(self._core.acks, self._chain, first, last)
 
-    def count_holes(self) -> tuple[int, int]:
-        """Return the number of runs of unacknowledged entries below the highest acknowledged entry,
-        and the number of entries in them. Costs a step for each ledger there.
+    def count_holes(self) -> int:
+        """Return the number of runs of unacknowledged entries below the highest acknowledged entry.
+
+        Costs a step for each ledger there.
         """
-        return count_holes(self._core.acks, self._chain), self.entries_in_holes()
+        return count_holes(self._core.acks, self._chain)
 
     @property
     def highest_acknowledged(self) -> Position:

@@ -4,13 +4,16 @@ partitioned topic the partitions' owners.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Literal
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.hole_report import hole_report
 from pulsarish.broker.http.json_bodies import (
     BacklogAnalysisBody,
     FilterBody,
+    HolesBody,
     MessageIdBody,
     PositionBody,
     RecoverBody,
@@ -39,6 +42,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import (
     AlreadyExists,
+    InvalidArgument,
     NotAllowed,
     NotFound,
     TopicNotFound,
@@ -55,6 +59,7 @@ __all__ = ["SubscriptionRoutes"]
 _SUBSCRIPTION: Final = TOPIC + "/subscription/{subscription}"
 _PEEK_MAX: Final = 10_000
 _POSITION: Final = PositionBody | Literal["earliest", "latest"]
+_POSITION_TEXT: Final = re.compile("([0-9]{1,19}):([0-9]{1,19})")
 _SECONDS: Final = Parameter(
     "seconds", "Messages that were published longer ago than this are skipped.", int, minimum=0
 )
@@ -75,6 +80,7 @@ class SubscriptionRoutes:
         self._namespaces = namespaces
         self._owners = owners
         self._topics = topics
+        self._wait_seconds = config.stats_read_wait_ms / 1000
         self._scan_max = config.subscription_backlog_scan_max_entries
 
     def routes(self) -> list[Route]:
@@ -83,6 +89,10 @@ class SubscriptionRoutes:
             "number", "Which unacknowledged message, from 1.", int, minimum=1, maximum=_PEEK_MAX
         )
         count = Parameter("count", "How many messages.", int, minimum=1)
+        start = Parameter("from", "Only holes from this position on, as LEDGER:ENTRY.")
+        holes = Parameter(
+            "limit", "How many holes are listed.", int, minimum=1, maximum=1_000, default=20
+        )
         timestamp = Parameter("timestamp", "Milliseconds since the epoch.", int, minimum=0)
         replicated = Parameter(
             "replicated",
@@ -236,6 +246,18 @@ class SubscriptionRoutes:
                 answers=MessageIdBody,
                 owner=True,
                 statuses=(405,),
+            ),
+            Route(
+                "GET",
+                _SUBSCRIPTION + "/holes",
+                self._holes,
+                consume,
+                "List the holes of a subscription: what is not acknowledged below the highest "
+                "acknowledged entry, and who has it.",
+                parameters=(start, holes),
+                answers=HolesBody,
+                statuses=(405,),
+                owner=True,
             ),
             Route(
                 "POST",
@@ -411,6 +433,19 @@ class SubscriptionRoutes:
             )
         )
 
+    async def _holes(self, call: Call) -> HttpResponse:
+        start = _named_position(call.text("from"))
+        subscription = await self._subscription(call)
+        return answer(
+            await hole_report(
+                subscription,
+                self._world.clock,
+                start,
+                call.number("limit"),
+                wait_seconds=self._wait_seconds,
+            )
+        )
+
     # -- moving the cursor
 
     async def _skip(self, call: Call) -> HttpResponse:
@@ -525,6 +560,15 @@ def _start(body: PositionBody | str) -> Position:
         is_past = body.batch_index < 0 or body.batch_index + 1 == body.batch_size
         position = Position(position.ledger_id, body.entry_id + is_past)
     return position
+
+
+def _named_position(text: str) -> Position:
+    """Return the position of the parameter ``from``; without one, the earliest."""
+    if not text:
+        return EARLIEST
+    if (found := _POSITION_TEXT.fullmatch(text)) is None:
+        raise InvalidArgument(f"from {text!r} is no position; give LEDGER:ENTRY, like 12:345")
+    return Position(int(found[1]), int(found[2]))
 
 
 def _position(body: PositionBody | str) -> Position:

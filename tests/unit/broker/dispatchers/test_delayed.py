@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsarish.broker.clients.commands import KeySharedPolicy
+from pulsarish.broker.dispatchers.delay_bucket import pack
 from pulsarish.broker.dispatchers.delayed import DELAYS_OVER, DelayedEntries
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, LookAhead
 from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
@@ -162,3 +163,20 @@ def test_what_was_delivered_or_came_due_waits_no_more_though_the_calendar_is_set
     drive(shared, log)
     assert sorted(outlet.entries) == [0, 0, 1]
     assert not shared.reads.delayed
+
+
+def test_the_times_of_delayed_entries_are_known_in_memory_and_about_known_in_buckets() -> None:
+    delayed = DelayedEntries(100)
+    for entry in range(8):
+        delayed.add(at(entry), 1_000 * (8 - entry))
+    bucket = delayed.seal(0, 4, 3)
+    assert bucket is not None
+    delayed.add(at(9), 50)
+    asked = [at(entry) for entry in (0, 5, 9, 10)]
+    assert delayed.due_times(asked) == {at(0): 1_000, at(5): 1_000, at(9): 50}
+    bucket.stored(77)
+    assert delayed.take_due(1_000, 10) == [at(9)]
+    bucket.loaded(0, [pack(1_000 * due, at(8 - due)) for due in (1, 2, 3)])
+    assert delayed.take_due(1_000, 10) == [at(7)]
+    assert delayed.due_times(asked) == {at(0): 2_000, at(5): 2_000}
+    assert delayed.not_in_memory(asked) == asked

@@ -403,6 +403,31 @@ class TestShared:
         assert [outlet.entries.count(entry) for entry in (3, 9, 8, 12, 20)] == [2, 2, 1, 0, 0]
         dispatcher.check()
 
+    def test_each_entry_is_with_a_consumer_or_waits_or_is_delayed_or_unread(self) -> None:
+        log = Log(40, due_ms=lambda entry: 500 + entry if entry in (2, 4) else 0)
+        dispatcher = shared(log, turn_messages=2)
+        (one, _), (two, _) = consumer(1, permits=2), consumer(2, permits=2)
+        assert {each.state for each in dispatcher.places([at(0), at(39)])} == {"unread"}
+        dispatcher.add(one)
+        dispatcher.add(two)
+        drive(dispatcher, log)
+        dispatcher.redeliver_unacked(7.0, 10)
+        dispatcher.redeliver(one, [at(1)])
+        forget(two, dispatcher, at(3))
+        found = dispatcher.places([at(entry) for entry in (0, 1, 2, 3, 4, 5, 6, 39)])
+        assert [each.state for each in found] == [
+            "consumer",
+            "waiting",
+            "delayed",
+            "forgotten",
+            "delayed",
+            "consumer",
+            "waiting",
+            "unread",
+        ]
+        assert (found[0].consumer, found[5].consumer, found[0].since) == (one, two, 7.0)
+        assert (found[2].due_ms, found[4].due_ms) == (502, 504)
+
     def test_a_forgotten_entry_is_found_whatever_is_before_it(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -495,6 +520,18 @@ class TestShared:
                 break
             ack(dispatcher, log, last, *(position.entry_id for position in list(last.pending)))
         assert log.acked == set(range(log.count))
+
+
+class TestPlaces:
+    def test_what_was_delivered_is_with_the_active_consumer(self) -> None:
+        log = Log(40)
+        dispatcher = single(log)
+        one, _ = consumer(1, permits=3)
+        dispatcher.add(one)
+        drive(dispatcher, log)
+        found = dispatcher.places([at(2), at(3), at(39)])
+        assert [each.state for each in found] == ["consumer", "waiting", "unread"]
+        assert found[0].consumer is one
 
 
 class TestReads:

@@ -971,6 +971,54 @@ def test_an_explanation_is_a_reason_a_sentence_and_a_command(server: AdminServer
     assert lines[4] == "t-partition-1: idle"
 
 
+def test_holes_are_a_sentence_and_a_line_for_each(server: AdminServer) -> None:
+    def holder(state: str, entries: int, **more: object) -> dict[str, object]:
+        return {
+            "state": state,
+            "entries": entries,
+            "consumerName": None,
+            "sinceMs": 0,
+            "dueMs": 0,
+            **more,
+        }
+
+    hole = {"first": "3:5", "last": "3:9", "entries": 5, "examined": 5}
+    holders = [
+        holder("consumer", 2, consumerName="c", sinceMs=1),
+        holder("delayed", 2, dueMs=1 << 50),
+        holder("unread", 1),
+    ]
+    report = {
+        "topic": "t",
+        "subscription": "s",
+        "holes": 7,
+        "entriesInHoles": 9,
+        "acknowledgedRanges": 6,
+        "memoryBytes": 800,
+        "markDeletePosition": "3:4",
+        "highestAcknowledgedPosition": "3:40",
+        "oldest": None,
+        "explanation": "There are holes.",
+        "listed": [{**hole, "holders": holders}],
+        "next": "3:12",
+    }
+    server.answer(f"GET {NEW}/subscription/s/holes", 200, report)
+    words = ("subscriptions", "holes", "acme/orders/new", "s", "--limit", "1", "--from", "3:5")
+    done = run(server, *words)
+    assert server.requests[-1][1].endswith("/holes?limit=1&from=3%3A5")
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [
+        "t, subscription s: There are holes.",
+        "  6 acknowledged ranges above 3:4 take 800 bytes of memory",
+    ]
+    assert lines[2].split() == ["FIRST", "LAST", "ENTRIES", "HOLDERS"]
+    assert lines[3].startswith("3:5    3:9   5        consumer c 2 (since ")
+    assert ", delayed 2 (for " in lines[3]
+    assert lines[3].endswith(", unread 1")
+    assert "more: pulsarish subscriptions holes t s --from 3:12" in done.stderr
+    assert json.loads(run(server, *words, "-o", "json").stdout) == report
+
+
 def test_statistics_of_partitions_say_each_thing_once(server: AdminServer) -> None:
     server.answer(f"GET {NEW}/partitions", 200, {"partitions": 2})
     said = ["nothing stands still", *(f"s{number % 30}: waits" for number in range(60))]
