@@ -148,9 +148,10 @@ class MessageCounts:
         messages -= counting.of_ranges(acknowledged)
         for position, remaining in partly:
             link = self._chain.find(position.ledger_id)
-            if link is not None:
+            if link is not None and self._chain.lost_at(position) is None:
+                # What remains is known, also where the size of the batch is an estimate.
                 entry = position.entry_id
-                messages -= max(0.0, counting.of(link, entry, entry) - remaining.bit_count())
+                messages += remaining.bit_count() - counting.of(link, entry, entry)
         missing = tuple(counting.missing)
         return MessageBacklog(max(0, round(messages)), bool(missing), missing)
 

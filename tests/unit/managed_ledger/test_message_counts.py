@@ -16,7 +16,7 @@ from pulsarish.managed_ledger.ledger_counts import UNKNOWN
 from pulsarish.managed_ledger.log_reader import LogEntry
 from pulsarish.managed_ledger.message_counts import BlockCounts, MessageBacklog, MessageCounts
 from pulsarish.metadata.records import LostRange, TopicLedger
-from pulsarish.model.ack_ranges import AckRanges
+from pulsarish.model.ack_ranges import AckedRange, AckRanges
 from pulsarish.model.position import Position
 from tests.support.logs import Heard, Shelf, simulate
 
@@ -214,6 +214,15 @@ def test_the_count_stays_exact_when_another_owner_takes_the_topic() -> None:
         assert third.messages.backlog(cursor) == expected
 
     simulate(scenario)
+
+
+def test_what_is_left_of_a_batch_is_known_though_its_size_is_not() -> None:
+    chain = Chain([TopicLedger(3, 20, 20, 1)], [LostRange(3, 19, 19)])
+    counts = MessageCounts(chain, BlockCounts())
+    left = [(Position(3, entry), 0b1011000) for entry in (2, 3, 9, 11, 17, 19)]
+    found = counts.unacknowledged(Position(3, 1), [AckedRange(3, 12, 16)], left)
+    one_each = 18 - 5 - 5  # an entry that is not known counts as one message, a lost one, too
+    assert (found.messages, found.is_estimate) == (one_each + 5 * 3, True)
 
 
 def test_holes_beyond_a_limit_are_estimated_and_that_is_said() -> None:
