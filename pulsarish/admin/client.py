@@ -8,6 +8,7 @@ from typing import Self
 from pulsarish.admin.authorization import Authorization
 from pulsarish.admin.cluster import Bookies, Brokers, Clusters, Ledgers
 from pulsarish.admin.namespaces import Namespaces
+from pulsarish.admin.placement import FailureDomains, IsolationPolicies
 from pulsarish.admin.schemas import Schemas
 from pulsarish.admin.subscriptions import Subscriptions
 from pulsarish.admin.tenants import Tenants
@@ -94,6 +95,8 @@ class Admin:
         self.bookies = Bookies(transport)
         self.ledgers = Ledgers(transport)
         self.clusters = Clusters(transport)
+        self.isolation_policies = IsolationPolicies(transport)
+        self.failure_domains = FailureDomains(transport)
         self.authorization = Authorization(transport)
 
     def with_timeout(self, seconds: float) -> Admin:

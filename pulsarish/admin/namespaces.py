@@ -65,8 +65,9 @@ class Namespaces(PolicyCalls):
         Their clients reconnect by themselves.
 
         ``bundle``: such as ``0x00000000_0x40000000``. ``destination``: the id or HTTP address of
-        the broker that serves the topics next. Raises ``NotFound``, and ``ServiceNotReady`` when
-        that broker takes no bundles.
+        the broker that serves the topics next. Raises ``NotFound``, ``NotAllowed`` with the rule of
+        placement when that broker may not have the topics, and ``ServiceNotReady`` when it takes no
+        bundles.
         """
         self._transport.request(
             "PUT",
@@ -86,6 +87,28 @@ class Namespaces(PolicyCalls):
         Raises ``SubscriptionBusy`` if it has consumers.
         """
         self._transport.request("POST", _each(namespace, bundle, "unsubscribe", subscription))
+
+    def anti_affinity_group(self, namespace: str) -> str:
+        """Return the anti-affinity group of a namespace; empty: it is in none."""
+        return self._transport.text(*namespace_path(namespace), "antiAffinity")
+
+    def set_anti_affinity_group(self, namespace: str, group: str) -> None:
+        """Put a namespace into a group. The bundles of all namespaces of a group are spread over
+        failure domains first, then over brokers.
+        """
+        self._transport.request("POST", [*namespace_path(namespace), "antiAffinity"], body=group)
+
+    def remove_anti_affinity_group(self, namespace: str) -> None:
+        self._transport.request("DELETE", [*namespace_path(namespace), "antiAffinity"])
+
+    def anti_affinity_namespaces(self, cluster: str, group: str, *, tenant: str = "") -> Names:
+        """Return the namespaces of a group, or those of one tenant."""
+        found: Names = self._transport.request(
+            "GET",
+            ["namespaces", cluster, "antiAffinity", group],
+            query={"tenant": tenant} if tenant else {},
+        )
+        return found
 
     def permissions(self, namespace: str) -> dict[str, Names]:
         """Return the actions of each role on the namespace."""

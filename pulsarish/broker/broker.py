@@ -181,6 +181,8 @@ class Broker:
         )
         unready = self.unready_reason
         share = LoopShare(world.clock, config.admin_share_beside_messages, traffic.messages_flow)
+        meter = LoadMeter(world, self._topics, self._ownership, self._namespaces, read_usage)
+        self._ownership.cpu_percent = lambda: round(meter.process().cpu * 100)
         admin = Admin(
             world,
             config,
@@ -195,7 +197,7 @@ class Broker:
             metrics.scrape,
             share,
             gate,
-            LoadMeter(world, self._topics, self._ownership, self._namespaces, read_usage),
+            meter,
             self._drain,
         )
         self._balancer = Balancer(world, config, self._ownership, admin.ask_load, admin.move_bundle)

@@ -222,6 +222,12 @@ class BrokerMetrics:
             lambda: balancer.failures_count,
         )
         read(
+            "pulsarish_lb_misplaced_bundles",
+            "gauge",
+            "Bundles on a wrong broker by the rules of placement, on the leader.",
+            lambda: balancer.misplaced_count,
+        )
+        read(
             "pulsarish_broker_draining",
             "gauge",
             "1 while this broker drains.",

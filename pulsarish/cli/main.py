@@ -66,6 +66,14 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "admin.brokers:brokers",
         "list brokers; the leader, health, bundles, load, options in force",
     ),
+    "isolation-policies": (
+        "admin.placement:isolation_policies",
+        "list, get, set, delete policies of which brokers serve which namespaces",
+    ),
+    "failure-domains": (
+        "admin.placement:failure_domains",
+        "list, get, set, delete groups of brokers that fail together",
+    ),
     "bookies": (
         "admin.bookies:bookies",
         "list bookies and under-replicated ledgers; decommission a bookie",

@@ -32,6 +32,7 @@ __all__ = [
     "OF_SESSIONS",
     "OWNERS",
     "PARTITIONED",
+    "PLACEMENT",
     "RESTORED",
     "ROOTS",
     "TENANTS",
@@ -79,6 +80,7 @@ BROKERS: Final = "/brokers"  # ephemeral registrations
 LEADER: Final = "/leader"  # ephemeral: the leader broker
 TENANTS: Final = "/tenants"
 NAMESPACES: Final = "/namespaces"  # /namespaces/tenant/namespace: policies
+PLACEMENT: Final = "/placement"  # which brokers serve which bundles; missing: any broker any
 OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
 # /topics/tenant/namespace/topic/cursors/subscription, .../policies, .../schemas/version,
 # .../incarnation-token, .../deletion-token

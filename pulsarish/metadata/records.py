@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
+from pulsarish.model.placement import FailureDomain, IsolationPolicy
 from pulsarish.model.position import NO_ENTRY
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "LostRange",
     "NamespacePolicies",
     "PartitionedTopic",
+    "PlacementRecord",
     "RestoredTree",
     "SchemaRecord",
     "SchemasRecord",
@@ -176,6 +178,18 @@ class NamespacePolicies(msgspec.Struct, frozen=True):
     topic_changes_count: int = 0
     topic_changes: tuple[str, ...] = ()
     created_ms: int = 0
+    token: str = ""
+
+
+class PlacementRecord(msgspec.Struct, frozen=True):
+    """The rules of which brokers serve which bundles.
+
+    ``groups``: the anti-affinity group of each namespace that has one, by its full name.
+    """
+
+    isolation: dict[str, IsolationPolicy] = {}
+    domains: dict[str, FailureDomain] = {}
+    groups: dict[str, str] = {}
     token: str = ""
 
 

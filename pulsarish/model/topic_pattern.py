@@ -1,4 +1,4 @@
-"""Patterns of topic names: regular expressions in linear time (RE2), and wildcards over tokens.
+"""Patterns of names: regular expressions in linear time (RE2), and wildcards over tokens.
 
 Patterns come from clients. So their length and what they may cost are limited.
 """
@@ -6,14 +6,20 @@ Patterns come from clients. So their length and what they may cost are limited.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.topic_name import TopicName
 
-__all__ = ["PATTERN_CHARS_MAX", "compile_pattern", "plain_name", "wildcard_pattern"]
+__all__ = [
+    "PATTERN_CHARS_MAX",
+    "compile_pattern",
+    "compile_patterns",
+    "plain_name",
+    "wildcard_pattern",
+]
 
 PATTERN_CHARS_MAX: Final = 1_000
 _COST_BYTES_MAX: Final = 256 << 10
@@ -28,31 +34,59 @@ def plain_name(full: str) -> str:
 
 
 @lru_cache(_KEPT_MAX)
-def compile_pattern(pattern: str) -> Callable[[str], bool]:
+def compile_pattern(
+    pattern: str, what: str = "topic pattern", cost_bytes_max: int = _COST_BYTES_MAX
+) -> Callable[[str], bool]:
     """Return a function that says whether a whole ``plain_name`` matches.
 
-    A domain in the pattern is left out. Raises ``InvalidArgument``, which shows where the pattern
-    is wrong.
+    A domain in the pattern is left out. ``what`` names the pattern in errors. Raises
+    ``InvalidArgument``, which shows where the pattern is wrong, also when it would need more than
+    ``cost_bytes_max``.
     """
     import re2  # only programs and brokers with patterns need it
 
     if len(pattern) > PATTERN_CHARS_MAX:
         raise InvalidArgument(
-            f"a topic pattern of {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken"
+            f"a {what} of {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken"
         )
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _COST_BYTES_MAX
-    text = pattern.partition("://")[2] or pattern
     try:
-        compiled: Any = re2.compile(text, options)
+        return _compiled(_without_domain(pattern), cost_bytes_max)
     except re2.error as error:
         reason = error.args[0]
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise InvalidArgument(
-            f"the topic pattern {pattern!r} is no regular expression of RE2: {reason}"
+            f"the {what} {pattern!r} is no regular expression of RE2: {reason}"
             f"{_place(pattern, reason)}"
         ) from None
+
+
+def compile_patterns(
+    patterns: Sequence[str], what: str, cost_bytes_max: int
+) -> Callable[[str], bool]:
+    """Return a function that says whether a whole text matches one of several patterns.
+
+    Its cost does not depend on their number. Arguments and errors are those of ``compile_pattern``,
+    for each of them.
+    """
+    for each in patterns:
+        _ = compile_pattern(each, what, cost_bytes_max)
+    if not patterns:
+        return lambda _: False
+    text = "|".join(f"(?:{_without_domain(each)})" for each in patterns)
+    return _compiled(text, cost_bytes_max * (len(patterns) + 1))
+
+
+def _without_domain(pattern: str) -> str:
+    return pattern.partition("://")[2] or pattern
+
+
+def _compiled(text: str, cost_bytes_max: int) -> Callable[[str], bool]:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = cost_bytes_max
+    compiled: Any = re2.compile(text, options)
 
     def matches(plain: str) -> bool:
         return compiled.fullmatch(plain) is not None

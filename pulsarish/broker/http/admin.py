@@ -24,6 +24,7 @@ from pulsarish.broker.http.routes.namespace_routes import NamespaceRoutes
 from pulsarish.broker.http.routes.namespace_work_routes import NamespaceWorkRoutes
 from pulsarish.broker.http.routes.non_persistent_routes import NonPersistentRoutes
 from pulsarish.broker.http.routes.partition_routes import PartitionRoutes
+from pulsarish.broker.http.routes.placement_routes import PlacementRoutes
 from pulsarish.broker.http.routes.policy_routes import NamespacePolicyRoutes
 from pulsarish.broker.http.routes.repair_routes import RepairRoutes
 from pulsarish.broker.http.routes.schema_routes import SchemaRoutes
@@ -108,6 +109,7 @@ class Admin:
         self._routes = [
             *LookupRoutes(lookup, lookups, listeners).routes(),
             *ClusterRoutes(config, ownership).routes(),
+            *PlacementRoutes(config, records, namespaces, ownership).routes(),
             *BrokerRoutes(config, records, ownership, unready_reason, drain).routes(),
             *broker_stats.routes(),
             *StorageRoutes(records, ledgers).routes(),

@@ -57,6 +57,7 @@ Its content is stored in metadata nodes, which have at most 1 MiB.
 """
 _NO_BODY_BYTES_MAX: Final = 4 << 10
 """The largest body of other routes: some clients send an empty object."""
+_JSON_BEGINS: Final = (b'"', b"{", b"[")
 _LARGE_ANSWERS_MAX: Final = 2
 """Number of answers of ``large`` routes that are made at the same time."""
 
@@ -399,6 +400,8 @@ def _body(route: Route, data: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if route.any_parameters:
             return data.decode(errors="replace")
+        if route.body is str and data[:1] not in _JSON_BEGINS:
+            return data.decode(errors="replace")  # as Apache Pulsar's Java client sends a text
         raise Malformed(f"the body of {route.name} is not JSON: {error}") from None
     return value_of(route.body, raw, f"the body of {route.name} $")
 

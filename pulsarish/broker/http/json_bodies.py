@@ -14,6 +14,7 @@ __all__ = [
     "BacklogAnalysisBody",
     "BookieNameBody",
     "BookiesBody",
+    "BrokerIsolationBody",
     "BundleStatsBody",
     "BundlesBody",
     "ClusterBody",
@@ -63,6 +64,15 @@ class HealthBody(msgspec.Struct, omit_defaults=True):
 
     status: str
     warnings: list[str] = []
+
+
+class BrokerIsolationBody(msgspec.Struct, rename="camel"):
+    """An isolation policy for which a broker is primary or secondary."""
+
+    broker_name: str
+    policy_name: str
+    primary: bool
+    namespace_regex: tuple[str, ...]
 
 
 class CompactionBody(msgspec.Struct, rename="camel"):

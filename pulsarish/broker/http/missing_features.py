@@ -33,7 +33,7 @@ _OFFLOAD: Final = "offloading of ledgers to other storage"
 _REPLICATION: Final = "geo-replication"
 _GROUPS: Final = "resource groups"
 _FILTERS: Final = "entry filters"
-_PLACEMENT: Final = "affinity of bookies and brokers"
+_PLACEMENT: Final = "affinity of bookies"
 _SUBSCRIBE: Final = "a limit on how often consumers subscribe"
 _PAUSING: Final = (
     "a switch for dispatch that waits for acknowledgements to be stored (here it always stops "
@@ -114,7 +114,6 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_NAMESPACE, "resourcegroup/{group}", "POST", _GROUPS, None),
     (_NAMESPACE, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
     (_NAMESPACE, "persistence/bookieAffinity", "GET POST DELETE", _PLACEMENT, _NOTHING),
-    (_NAMESPACE, "antiAffinity", "GET POST DELETE", _PLACEMENT, _NOTHING),
     (_NAMESPACE, "subscribeRate", "GET POST DELETE", _SUBSCRIBE, _RATE),
     (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
     (_NAMESPACE, "migration", "POST", _REPLICATION, _OFF),

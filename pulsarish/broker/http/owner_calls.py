@@ -100,6 +100,12 @@ class OwnerCalls:
             raise NotFound(f"there is no broker {name!r}; there are {ids}")
         return found
 
+    def check_destination(self, bundle: Bundle, to: BrokerRegistration) -> None:
+        """Raise ``NotAllowed``, which names the rule of placement by which a broker may not have a
+        bundle of this one.
+        """
+        self._ownership.check_destination(bundle, to)
+
     async def require(self, call: Call, name: TopicName) -> None:
         """Return only if this broker owns the topic.
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -270,15 +270,41 @@ class Balance:
 
     # -- decisions
 
-    def decide(self, now: float) -> list[Move]:
-        """Return the moves of this round, at most one for each bundle."""
-        if now < self._waits_until:
+    def waits(self, now: float) -> bool:
+        """Return whether nothing moves, because a broker came or went."""
+        return now < self._waits_until
+
+    def decide(
+        self, now: float, pool_of: Callable[[Bundle], frozenset[str]] | None = None
+    ) -> list[Move]:
+        """Return the moves of this round, at most one for each bundle.
+
+        ``pool_of``: the instances among which a bundle may move; all without it.
+        """
+        if self.waits(now):
             return []
         sides = self._sides(now)
         unit = self._unit({side.name: side.broker for side in sides})
         moves: list[Move] = []
-        is_needed = self._unfinished
-        self._unfinished = False
+        was_unfinished, self._unfinished = self._unfinished, False
+        if pool_of is None:
+            self._balance(sides, unit, now, moves, is_needed=was_unfinished)
+            return moves
+        pools = {pool_of(bundle) for side in sides for bundle in side.broker.bundles}
+        for pool in sorted(pools, key=sorted):
+            members = [side for side in sides if side.name in pool]
+            for side in members:
+                side.sorted = [
+                    each for each in self._weights(side, unit, now) if pool_of(each[1]) == pool
+                ]
+            self._balance(members, unit, now, moves, is_needed=was_unfinished)
+        return moves
+
+    def _balance(
+        self, sides: list[_Side], unit: float, now: float, moves: list[Move], *, is_needed: bool
+    ) -> None:
+        """Add moves between some brokers until their loads are about the same."""
+        first = len(moves)
         while len(sides) > 1:
             mean = sum(side.load for side in sides) / len(sides)
             high = max(sides, key=lambda side: side.load)
@@ -297,19 +323,23 @@ class Balance:
             if not self._move(high, low, mean, unit, now, moves):
                 # It has only bundles that rest or are too large. Judge the others without it.
                 sides.remove(high)
-                is_needed = bool(moves)
-        return moves
+                is_needed = len(moves) > first
+
+    @staticmethod
+    def _weights(side: _Side, unit: float, now: float) -> list[tuple[float, Bundle]]:
+        """Return the bundles of a broker that do not rest, by weight."""
+        return sorted(
+            (known.work * side.broker.correction + known.units * unit, bundle)
+            for bundle, known in side.broker.bundles.items()
+            if known.rests_until <= now
+        )
 
     def _move(
         self, high: _Side, low: _Side, mean: float, unit: float, now: float, moves: list[Move]
     ) -> bool:
         """Add a move from ``high`` to ``low``. Return whether there is one that helps."""
         if high.sorted is None:
-            high.sorted = sorted(
-                (known.work * high.broker.correction + known.units * unit, bundle)
-                for bundle, known in high.broker.bundles.items()
-                if known.rests_until <= now
-            )
+            high.sorted = self._weights(high, unit, now)
         gap, stop = high.load - low.load, self._limits.stop
         room = min(high.load - mean * (1 - stop), mean * (1 + stop) - low.load)
         index = bisect_right(high.sorted, room, key=lambda each: each[0]) - 1

@@ -8,13 +8,14 @@ destination that takes none, refuses. So two leaders at a time do no harm.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.balance import Balance, BalanceLimits, BrokerLoad, Move
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.placement import Candidate
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.containment import run_in_background
@@ -68,6 +69,8 @@ class Balancer:
         """Bundles moved since the start."""
         self.failures_count = 0
         """Moves that were refused or not answered."""
+        self.misplaced_count = 0
+        """Bundles that the last round found on a wrong broker by the rules of placement."""
         self._world = world
         self._config = config
         self._ownership = ownership
@@ -93,7 +96,7 @@ class Balancer:
             if self._leading:
                 await self.round()
             else:
-                self._balance = None  # what is known grows old
+                self._balance, self.misplaced_count = None, 0  # what is known grows old
 
     async def round(self) -> None:
         """Ask for loads, decide, and have bundles moved. Returns when all moves have ended."""
@@ -104,9 +107,10 @@ class Balancer:
         balance.set_members(alive, clock.monotonic())
         if len(alive) < 2:
             return
-        for load in await self._loads(list(alive.values())):
+        loads = await self._loads(list(alive.values()))
+        for load in loads:
             balance.note(load, clock.monotonic())
-        moves = balance.decide(clock.monotonic())
+        moves = self._decide(balance, loads, alive)
         if not moves:
             return
         _log.info("bundles are moved", moves=len(moves))
@@ -120,6 +124,37 @@ class Balancer:
                 for first in range(min(_MOVED_AT_ONCE, len(some)))
             )
         )
+
+    def _decide(
+        self, balance: Balance, loads: list[BrokerLoad], alive: Mapping[str, BrokerRegistration]
+    ) -> list[Move]:
+        """Return the moves of this round. Those that rules of placement ask for go first."""
+        now, rules = self._world.clock.monotonic(), self._ownership.placement.current
+        if not rules:
+            self.misplaced_count = 0
+            return balance.decide(now)
+        reported = {load.broker: load for load in loads if load.broker in alive}
+        candidates = [
+            Candidate(alive[name], len(load.bundles), round(load.cpu * 100))
+            for name, load in reported.items()
+            if load.takes
+        ] + [
+            Candidate(broker, answers=False)
+            for name, broker in alive.items()
+            if name not in reported
+        ]
+        limits = limits_of(self._config)
+        owned = {name: load.bundles for name, load in reported.items()}
+        moves = rules.moves(
+            owned,
+            candidates,
+            moves_max=limits.moves_max,
+            moves_of_broker_max=limits.moves_of_broker_max,
+        )
+        self.misplaced_count = len(moves)
+        if not moves:
+            return balance.decide(now, lambda bundle: rules.pool(bundle, candidates))
+        return [] if balance.waits(now) else moves
 
     async def _loads(self, brokers: list[BrokerRegistration]) -> list[BrokerLoad]:
         found: list[BrokerLoad] = []

@@ -4,8 +4,9 @@ said now (rule 20).
 The broker that is asked checks whether the owner still answers. It takes a bundle without an owner
 itself, unless another broker has clearly fewer bundles. Then the client asks that one next, with
 ``authoritative`` set, and that one takes the bundle. A broker that drains takes one only when no
-other broker does. A broker that stops sends all clients to one other broker, which knows whether a
-bundle has been given up yet.
+other broker does. A broker that may not have the bundle by the rules of placement names one that
+may. A broker that stops sends all clients to one other broker, which knows whether a bundle has
+been given up yet.
 """
 
 from __future__ import annotations
@@ -86,7 +87,10 @@ class Lookup:
             others = [each for each in others if each.instance_id != owner.registration.instance_id]
         if not isinstance(owner, Mine) or not others:
             others.append(me)
-        return Found(self._random.choice(others), bundle)
+        permitted = ownership.permitted(bundle, others)
+        if not permitted:  # by the rules of placement, only the owner
+            return Found(owner.registration if isinstance(owner, Theirs) else me, bundle)
+        return Found(self._random.choice(permitted), bundle)
 
     def at_once(self, name: TopicName) -> Found | None:
         """Answer without waiting, if this broker is known to own the topic; ``None``: use
@@ -123,7 +127,7 @@ class Lookup:
                 continue
             if isinstance(owner, Unowned):
                 is_final = authoritative and not ownership.draining
-                other = None if is_final else ownership.less_loaded()
+                other = ownership.other_taker(bundle, is_final=is_final)
                 if other is not None:
                     return Found(other, bundle, redirect=True)
                 owner = await ownership.acquire(bundle, owner.version)

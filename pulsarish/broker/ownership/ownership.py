@@ -13,12 +13,14 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.core import Mine, Owned, OwnerOf, Unknown, judge
 from pulsarish.broker.ownership.leader import LeaderElection
+from pulsarish.broker.ownership.placement import Candidate, namespace_of
+from pulsarish.broker.ownership.placement_rules import PlacementRules
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.ownership.suspicion import Judge, Peers, SuspicionLimits
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
-from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady
+from pulsarish.model.errors import MetadataUnavailable, NotAllowed, ServiceNotReady
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import (
@@ -64,6 +66,9 @@ class Ownership:
         self.owned = Owned()
         self.draining = False
         """Whether this broker takes no bundle that another broker could take."""
+        self.cpu_percent: Callable[[], int] = lambda: 0
+        """Returns the CPU time of this process, as a share of one core."""
+        self.placement = PlacementRules(world, records)
         self.leader = LeaderElection(world, records)
         self.registry = BrokerRegistry(world, records, lost=self._lost, registered=self._registered)
         self.peers = Peers(
@@ -89,8 +94,9 @@ class Ownership:
     async def start(self, template: BrokerRegistration) -> None:
         """Register with a new instance id and start to watch the other brokers.
 
-        Returns once this broker may own bundles.
+        Returns once this broker may own bundles. Raises the errors of ``PlacementRules.start``.
         """
+        await self.placement.start()
         self.leader.start()
         await self.registry.start(template)
         _ = self._world.tasks.spawn(
@@ -193,10 +199,16 @@ class Ownership:
         """Release a bundle whose topics are closed.
 
         The broker ``to`` takes it over in one step. Without one, or if it does not, any broker may
-        acquire the bundle.
+        acquire the bundle. Raises ``ServiceNotReady`` if another request released a bundle that
+        ``to`` should have taken.
         """
         epoch = self.owned.epoch(bundle)
         if epoch is None:
+            if to is not None:
+                raise ServiceNotReady(
+                    f"bundle {bundle} was released before {to.broker_id} could take it; look it "
+                    "up, and try again if it is not there"
+                )
             return
         me = self.registry.instance_id
         self.owned.released(bundle)
@@ -264,7 +276,7 @@ class Ownership:
         Raises ``ServiceNotReady`` if this broker takes none or the record says otherwise, and
         ``MetadataUnavailable``.
         """
-        self.check_takes()
+        self.check_takes(bundle)
         record = await self._records.get(bundle.path, BundleOwner)
         if record is None or (record[0].instance_id, record[1]) != (owner, epoch):
             raise ServiceNotReady(f"bundle {bundle} is not owned by {owner} at epoch {epoch}")
@@ -273,10 +285,13 @@ class Ownership:
 
     # -- the other brokers
 
-    def check_takes(self) -> None:
-        """Raise ``ServiceNotReady`` if this broker takes no bundles."""
-        if self.draining or not self.serving:
+    def check_takes(self, bundle: Bundle) -> None:
+        """Raise ``ServiceNotReady`` if this broker takes no bundles, or may not have this one."""
+        me = self.registry.me
+        if self.draining or not self.serving or me is None:
             raise ServiceNotReady("this broker is draining or stopping and takes no bundles")
+        if reason := self._refusal(bundle, me):
+            raise ServiceNotReady(reason)
 
     async def announce(self, bundle: Bundle, to: BrokerRegistration) -> None:
         """Ask a broker to let clients wait for a bundle of this one, which it will be asked to
@@ -371,6 +386,8 @@ class Ownership:
             clock.monotonic(),
             answer.bundles,
             takes=answer.serving and not answer.draining,
+            usage_percent=answer.usage_percent,
+            group_bundles=answer.group_bundles,
         )
         return True
 
@@ -421,12 +438,18 @@ class Ownership:
         except MetadataUnavailable as error:
             _log.warning("could not evict", instance=other.instance_id, reason=error)
 
-    def least_loaded(self, given: Mapping[str, int] | None = None) -> BrokerRegistration | None:
+    def least_loaded(
+        self, given: Mapping[str, int] | None = None, *, bundle: Bundle | None = None
+    ) -> BrokerRegistration | None:
         """Return the broker with the fewest bundles among the others that answer and take more;
         ``None``: there is none.
 
         ``given``: how many bundles each instance got that its last answer does not count yet.
+        ``bundle``: only brokers that may take it by the rules of placement.
         """
+        if bundle is not None and (rules := self.placement.current):
+            chosen = rules.choose(namespace_of(bundle), self._other_candidates(bundle, given))
+            return chosen[0].broker if chosen else None
         now = self._world.clock.monotonic()
         return min(
             (
@@ -442,16 +465,101 @@ class Ownership:
             default=None,
         )
 
-    def less_loaded(self) -> BrokerRegistration | None:
+    def other_taker(self, bundle: Bundle, *, is_final: bool) -> BrokerRegistration | None:
         """Return the broker that should acquire a bundle instead of this one; ``None``: this one
         should.
 
-        It owns at least two bundles fewer, unless this broker drains.
+        It owns at least two bundles fewer, unless this broker drains, or may not have the bundle by
+        the rules of placement. ``is_final``: another broker chose this one, which so takes the
+        bundle if it may.
+
+        Raises ``ServiceNotReady`` if no broker may take it now.
         """
+        rules, me = self.placement.current, self.registry.me
+        if not rules or me is None:
+            return None if is_final else self._less_loaded()
+        namespace, others = namespace_of(bundle), self._other_candidates(bundle)
+        with_me = [*others, self._own_candidate(me, bundle)]
+        if is_final and me in [each.broker for each in rules.permitted(namespace, with_me)]:
+            return None
+        taker = rules.taker(namespace, others if self.draining else with_me, me.instance_id)
+        if taker is None and self.draining:
+            taker = rules.taker(namespace, with_me, me.instance_id)
+        if taker is None:
+            raise ServiceNotReady(rules.missing_broker(namespace))
+        if taker is me:
+            return None
+        if group := rules.group_of(namespace):
+            self.peers.expects_group(taker.instance_id, group)
+        return taker
+
+    def _less_loaded(self) -> BrokerRegistration | None:
         best = self.least_loaded()
         if best is None or self.draining:
             return best
         return best if self.peers.bundles(best.instance_id) + 2 <= len(self.owned) else None
+
+    # -- rules of placement
+
+    def check_destination(self, bundle: Bundle, to: BrokerRegistration) -> None:
+        """Raise ``NotAllowed``, which names the rule, if another broker may not have a bundle of
+        this one.
+        """
+        if reason := self._refusal(bundle, to):
+            raise NotAllowed(reason)
+
+    def permitted(
+        self, bundle: Bundle, brokers: Sequence[BrokerRegistration]
+    ) -> Sequence[BrokerRegistration]:
+        """Return those of some brokers that isolation permits for a bundle."""
+        if not (rules := self.placement.current):
+            return brokers
+        found = rules.permitted(namespace_of(bundle), self.candidates(bundle))
+        instances = {each.instance_id for each in found}
+        return [each for each in brokers if each.instance_id in instances]
+
+    def candidates(self, bundle: Bundle) -> list[Candidate]:
+        """Return the brokers that take bundles, this one included unless it drains."""
+        me = self.registry.me
+        own = [self._own_candidate(me, bundle)] if me is not None and not self.draining else []
+        return self._other_candidates(bundle) + own
+
+    def group_counts(self) -> dict[str, int]:
+        """Return how many bundles of this broker each anti-affinity group has."""
+        return self.placement.current.group_counts(self.owned.bundles())
+
+    def _refusal(self, bundle: Bundle, to: BrokerRegistration) -> str:
+        if not (rules := self.placement.current):
+            return ""
+        source = "" if self.draining else self.registry.instance_id
+        return rules.refusal(namespace_of(bundle), to, self.candidates(bundle), source)
+
+    def _other_candidates(
+        self, bundle: Bundle, given: Mapping[str, int] | None = None
+    ) -> list[Candidate]:
+        peers, now = self.peers, self._world.clock.monotonic()
+        group = self.placement.current.group_of(namespace_of(bundle))
+        return [
+            Candidate(
+                other,
+                peers.bundles(other.instance_id) + (given or {}).get(other.instance_id, 0),
+                peers.usage_percent(other.instance_id),
+                peers.group_bundles(other.instance_id, group),
+                peers.fresh(other.instance_id, now, self._fresh_seconds),
+            )
+            for other in self.registry.others()
+            if peers.takes(other.instance_id)
+        ]
+
+    def _own_candidate(self, me: BrokerRegistration, bundle: Bundle) -> Candidate:
+        group = self.placement.current.group_of(namespace_of(bundle))
+        in_group = self.group_counts().get(group, 0) if group else 0
+        return Candidate(
+            me,
+            len(self.owned),
+            self.cpu_percent(),
+            in_group - (1 if group and bundle in self.owned else 0),
+        )
 
     def heir(self) -> BrokerRegistration | None:
         """While this broker stops, return the other broker with the fewest bundles, if possible
@@ -481,6 +589,7 @@ class Ownership:
         down.
         """
         self._stopped = True
+        self.placement.stop()
         self.leader.stop()
         await self.leader.resign()
         await self.registry.stop()

@@ -94,9 +94,9 @@ class ServedBundles:
     def expect(self, bundle: Bundle) -> None:
         """Let clients wait for a bundle that its owner is about to hand over to this broker.
 
-        Raises ``ServiceNotReady`` if this broker takes no bundles.
+        Raises ``ServiceNotReady`` if this broker takes no bundles, or may not have this one.
         """
-        self._ownership.check_takes()
+        self._ownership.check_takes(bundle)
         now = self._clock.monotonic()
         for late in [each for each, (_, until) in self._arriving.items() if until < now]:
             del self._arriving[late]

@@ -15,7 +15,8 @@ verdict costs a move of topics, never data.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 __all__ = ["Judge", "Peers", "SuspicionLimits"]
 
@@ -54,6 +55,8 @@ class _Peer:
     replaced: bool = False
     bundles: int = 0
     takes: bool = True
+    usage_percent: int = 0
+    group_bundles: dict[str, int] = field(default_factory=dict)
 
 
 class Peers:
@@ -82,13 +85,23 @@ class Peers:
     def names(self) -> list[str]:
         return list(self._peers)
 
-    def answered(self, instance_id: str, now: float, bundles: int, *, takes: bool = True) -> None:
-        """Note that a broker has answered a ping, how many bundles it owns, and whether it takes
-        more.
+    def answered(
+        self,
+        instance_id: str,
+        now: float,
+        bundles: int,
+        *,
+        takes: bool = True,
+        usage_percent: int = 0,
+        group_bundles: Mapping[str, int] | None = None,
+    ) -> None:
+        """Note that a broker has answered a ping: how many bundles it owns, whether it takes more,
+        its CPU time, and how many of its bundles each anti-affinity group has.
         """
         peer = self._peers.setdefault(instance_id, _Peer(now))
         peer.answered_at, peer.heard_at, peer.refused = now, now, False
         peer.bundles, peer.takes = bundles, takes
+        peer.usage_percent, peer.group_bundles = usage_percent, dict(group_bundles or {})
 
     def refused(self, instance_id: str, now: float) -> None:
         """Note that a broker has refused a connection."""
@@ -118,6 +131,21 @@ class Peers:
     def bundles(self, instance_id: str) -> int:
         peer = self._peers.get(instance_id)
         return 0 if peer is None else peer.bundles
+
+    def usage_percent(self, instance_id: str) -> int:
+        peer = self._peers.get(instance_id)
+        return 0 if peer is None else peer.usage_percent
+
+    def group_bundles(self, instance_id: str, group: str) -> int:
+        """Return how many bundles of an anti-affinity group a broker owns."""
+        peer = self._peers.get(instance_id)
+        return 0 if peer is None else peer.group_bundles.get(group, 0)
+
+    def expects_group(self, instance_id: str, group: str) -> None:
+        """Count a bundle of a group that a broker is about to take, until its next answer."""
+        peer = self._peers.get(instance_id)
+        if peer is not None:
+            peer.group_bundles[group] = peer.group_bundles.get(group, 0) + 1
 
     def takes(self, instance_id: str) -> bool:
         """Return whether a broker takes bundles; one that has not answered yet does."""

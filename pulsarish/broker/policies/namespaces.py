@@ -16,6 +16,7 @@ import msgspec
 
 from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.policies.placement_store import PlacementStore
 from pulsarish.broker.policies.store import Effective, PolicyStore, Values, decoded, grants_of
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
@@ -375,6 +376,8 @@ class Namespaces:
             await self._forget_owner(f"{owners}/{bundle}")
         for path in _held(tenant, namespace):
             await self._delete_empty(path)
+        # Before the record: afterwards a namespace of that name could be created with a group.
+        await PlacementStore(self._records).remove_namespace(f"{tenant}/{namespace}")
         path = paths.namespace(tenant, namespace)
         await self._records.delete(path)
         self._forget(path)

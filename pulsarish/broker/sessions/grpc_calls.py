@@ -314,15 +314,20 @@ class GrpcCalls:
                 return pb.PingResponse().SerializeToString()
         elif self._callers.are_checked and not self._is_own_key("broker.ping", key, caller):
             return pb.PingResponse().SerializeToString()
-        me = self._ownership.registry.me
-        return pb.PingResponse(
+        ownership = self._ownership
+        me = ownership.registry.me
+        answer = pb.PingResponse(
             broker_id=me.broker_id if me is not None else "",
             instance_id=me.instance_id if me is not None else "",
-            serving=self._ownership.serving,
+            serving=ownership.serving,
             loop_lag_ms=self._lag_seconds() * 1000,
-            bundles=len(self._ownership.owned),
-            draining=self._ownership.draining,
-        ).SerializeToString()
+            bundles=len(ownership.owned),
+            draining=ownership.draining,
+        )
+        if key and ownership.placement.current:
+            answer.usage_percent = ownership.cpu_percent()
+            answer.group_bundles.update(ownership.group_counts())
+        return answer.SerializeToString()
 
 
 def _refused(error: PulsarishError) -> pb.LookupResponse:

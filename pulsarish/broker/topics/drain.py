@@ -78,9 +78,10 @@ class Drain:
                     return
                 moves = []
                 for bundle in bundles[start : start + _AT_ONCE]:
-                    to = self._ownership.least_loaded(given)
+                    to = self._ownership.least_loaded(given, bundle=bundle)
                     if to is None:
-                        break
+                        # No other broker may take it now.
+                        continue
                     given[to.instance_id] = given.get(to.instance_id, 0) + 1
                     moves.append(self._move(bundle, to))
                 _ = await asyncio.gather(*moves)

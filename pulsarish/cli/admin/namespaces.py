@@ -43,6 +43,8 @@ class _Namespaces(PolicyGroup):
         "policies": "pulsarish namespaces get-policies NAMESPACE",
         "get-properties": "pulsarish namespaces get-policies NAMESPACE",
         "set-properties": "pulsarish namespaces update NAMESPACE --property owner=me",
+        "delete-anti-affinity-group": "pulsarish namespaces remove-anti-affinity-group NAMESPACE",
+        "get-anti-affinity-namespaces": "pulsarish namespaces anti-affinity-namespaces GROUP",
         "set-message-ttl": "pulsarish namespaces set-ttl NAMESPACE 3d",
     }
 
@@ -167,6 +169,67 @@ def unload(namespace: str, bundle: str, destination: str, admin: Admin) -> None:
     )
     what = f"bundle {bundle} of {namespace}" if bundle else f"namespace {namespace}"
     say(f"{what} is at {destination}" if destination else f"{what} unloaded")
+
+
+@namespaces.command("set-anti-affinity-group")
+@namespace_argument
+@click.argument("group")
+@admin_option
+def set_anti_affinity_group(namespace: str, group: str, admin: Admin) -> None:
+    """Put a namespace into a group whose bundles are spread over failure domains and brokers.
+
+    \b
+    Example:
+      pulsarish namespaces set-anti-affinity-group payments/eu payments
+    """
+    admin.namespaces.set_anti_affinity_group(namespace, group)
+    say(f"namespace {namespace} is in anti-affinity group {group}")
+
+
+@namespaces.command("get-anti-affinity-group")
+@namespace_argument
+@admin_option
+@output_option
+def get_anti_affinity_group(namespace: str, admin: Admin, output: str) -> None:
+    """Show the anti-affinity group of a namespace.
+
+    \b
+    Example:
+      pulsarish namespaces get-anti-affinity-group payments/eu
+    """
+    group = admin.namespaces.anti_affinity_group(namespace)
+    print_names([group] if group else [], "group", output)
+
+
+@namespaces.command("remove-anti-affinity-group")
+@namespace_argument
+@admin_option
+def remove_anti_affinity_group(namespace: str, admin: Admin) -> None:
+    """Take a namespace out of its anti-affinity group.
+
+    \b
+    Example:
+      pulsarish namespaces remove-anti-affinity-group payments/eu
+    """
+    admin.namespaces.remove_anti_affinity_group(namespace)
+    say(f"namespace {namespace} is in no anti-affinity group")
+
+
+@namespaces.command()
+@click.argument("group")
+@click.option("--tenant", default="", metavar="TENANT", help="Only namespaces of this tenant.")
+@admin_option
+@output_option
+def anti_affinity_namespaces(group: str, tenant: str, admin: Admin, output: str) -> None:
+    """List the namespaces of an anti-affinity group.
+
+    \b
+    Example:
+      pulsarish namespaces anti-affinity-namespaces payments
+    """
+    (cluster,) = admin.clusters.list()
+    found = admin.namespaces.anti_affinity_namespaces(cluster, group, tenant=tenant)
+    print_names(found, "namespace", output)
 
 
 @namespaces.command()

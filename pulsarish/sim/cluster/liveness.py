@@ -56,6 +56,7 @@ STANDING: Final = (
     "leader election",
     "lost bookies",
     "metadata-age",
+    "placement rules",
     "probe",
     "progress watchdog",
     "registration",

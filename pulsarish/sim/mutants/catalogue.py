@@ -19,6 +19,7 @@ from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
 from pulsarish.sim.mutants.message_life import LIFE_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
 from pulsarish.sim.mutants.patterns import PATTERN_MUTANTS
+from pulsarish.sim.mutants.placement import PLACEMENT_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
 from pulsarish.sim.mutants.repair import REPAIR_MUTANTS
 from pulsarish.sim.mutants.rights import RIGHTS_MUTANTS
@@ -46,6 +47,7 @@ _ALL: Final = (
     *FACE_MUTANTS,
     *PATTERN_MUTANTS,
     *BALANCE_MUTANTS,
+    *PLACEMENT_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}

@@ -352,20 +352,31 @@ class PingRequest(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., admin_key: _Optional[str] = ...) -> None: ...
 
 class PingResponse(_message.Message):
-    __slots__ = ["broker_id", "bundles", "draining", "instance_id", "loop_lag_ms", "serving"]
+    __slots__ = ["broker_id", "bundles", "draining", "group_bundles", "instance_id", "loop_lag_ms", "serving", "usage_percent"]
+    class GroupBundlesEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BUNDLES_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    GROUP_BUNDLES_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     LOOP_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     SERVING_FIELD_NUMBER: _ClassVar[int]
+    USAGE_PERCENT_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
     bundles: int
     draining: bool
+    group_bundles: _containers.ScalarMap[str, int]
     instance_id: str
     loop_lag_ms: float
     serving: bool
-    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., serving: bool = ..., loop_lag_ms: _Optional[float] = ..., bundles: _Optional[int] = ..., draining: bool = ...) -> None: ...
+    usage_percent: int
+    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., serving: bool = ..., loop_lag_ms: _Optional[float] = ..., bundles: _Optional[int] = ..., draining: bool = ..., usage_percent: _Optional[int] = ..., group_bundles: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ProducerClosed(_message.Message):
     __slots__ = ["code", "message", "moved_to", "producer_id"]

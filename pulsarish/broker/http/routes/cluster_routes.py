@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.http.json_bodies import ClusterBody, Json
+from pulsarish.broker.http.json_bodies import ClusterBody
 from pulsarish.broker.http.route import Call, Handler, Route, answer
 from pulsarish.broker.listeners import advertised_at
 from pulsarish.broker.ownership.ownership import Ownership
@@ -25,7 +25,6 @@ class ClusterRoutes:
 
     def routes(self) -> list[Route]:
         read = Permission.READ_CLUSTER
-        domains, policies = _CLUSTER + "/failureDomains", _CLUSTER + "/namespaceIsolationPolicies"
         return [
             Route(
                 "GET",
@@ -55,42 +54,6 @@ class ClusterRoutes:
                 answers=list[str],
             ),
             _refused("POST", _CLUSTER + "/peers", self._change, body=Any),
-            Route(
-                "GET",
-                domains,
-                self._no_map,
-                read,
-                "List the groups of brokers that fail together: none.",
-                answers=Json,
-            ),
-            Route(
-                "GET",
-                domains + "/{domain}",
-                self._no_domain,
-                read,
-                "Show a group of brokers that fail together: there is none.",
-                answers=Json,
-            ),
-            _refused("POST", domains + "/{domain}", self._no_groups, body=Any),
-            _refused("DELETE", domains + "/{domain}", self._no_groups),
-            Route(
-                "GET",
-                policies,
-                self._no_map,
-                read,
-                "List the rules of which brokers serve which namespaces: none.",
-                answers=Json,
-            ),
-            Route(
-                "GET",
-                policies + "/{policy}",
-                self._no_policy,
-                read,
-                "Show a rule of which brokers serve which namespaces: there is none.",
-                answers=Json,
-            ),
-            _refused("POST", policies + "/{policy}", self._no_groups, body=Any),
-            _refused("DELETE", policies + "/{policy}", self._no_groups),
         ]
 
     async def _list(self, call: Call) -> HttpResponse:
@@ -136,24 +99,6 @@ class ClusterRoutes:
         self._check(call)
         return answer([])
 
-    async def _no_map(self, call: Call) -> HttpResponse:
-        self._check(call)
-        return answer({})
-
-    async def _no_domain(self, call: Call) -> HttpResponse:
-        self._check(call)
-        raise NotFound(f"there is no failure domain {call['domain']!r}")
-
-    async def _no_policy(self, call: Call) -> HttpResponse:
-        self._check(call)
-        raise NotFound(f"there is no namespace isolation policy {call['policy']!r}")
-
-    async def _no_groups(self, call: Call) -> HttpResponse:
-        self._check(call)
-        raise UnsupportedFeature(
-            "namespaces are not bound to groups of brokers yet: any broker may serve any bundle"
-        )
-
 
 def _refused(
     method: str,
@@ -168,7 +113,7 @@ def _refused(
         pattern,
         handler,
         Permission.SUPER_USER,
-        "Refused: there is one cluster, and brokers are not grouped.",
+        "Refused: there is one cluster.",
         body=body,
         statuses=statuses,
     )

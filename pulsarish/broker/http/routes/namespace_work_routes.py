@@ -212,6 +212,7 @@ class NamespaceWorkRoutes:
         if to is None:
             await self._topics.unload_bundle(bundle)
         elif not self._owners.is_me(to):
+            self._owners.check_destination(bundle, to)
             call.waits_for = f"{bundle} to move to {to.broker_id}"
             await self._topics.unload_bundle(bundle, to)
         return no_content()

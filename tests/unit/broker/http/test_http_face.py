@@ -18,7 +18,7 @@ from pulsarish.broker.broker import Broker
 from pulsarish.broker.clients.authorization import Gate, Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import PAUSE_SECONDS_MAX, Admission, LoopShare
-from pulsarish.broker.http.face import HttpFace
+from pulsarish.broker.http.face import HttpFace, _body
 from pulsarish.broker.http.openapi import document
 from pulsarish.broker.http.route import (
     AFTER,
@@ -33,7 +33,7 @@ from pulsarish.broker.http.route import (
 from pulsarish.broker.http.route import LIMIT as ALL
 from pulsarish.broker.http.router import RouteTable
 from pulsarish.broker.http.stats_sum import summed
-from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.errors import InvalidArgument, Malformed
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.seams import Clock, HttpRequest, HttpResponse, World
 from pulsarish.security.audit import AuditEvent, Disposition
@@ -695,3 +695,18 @@ def test_a_change_without_an_answer_in_time_is_recorded_as_unknown() -> None:
         http_request_timeout_seconds=3.0,
     )
     assert [each.disposition for each in noted] == [Disposition.UNKNOWN, Disposition.FAILED]
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [(b'"group"', "group"), (b"group", "group"), (b"rack-1 a", "rack-1 a"), (b'"12"', "12")],
+)
+def test_a_text_as_a_body_may_be_json_or_plain(sent: bytes, expected: str) -> None:
+    async def handler(call: Call) -> HttpResponse:
+        return no_content()
+
+    route = Route("POST", "/x", handler, Permission.NONE, "X.", body=str, body_required=True)
+    assert _body(route, sent) == expected
+    for wrong in (b"", b"{", b'"a', b'["a"]', b'{"a": 1}', b"12"):
+        with pytest.raises(Malformed):
+            _ = _body(route, wrong)

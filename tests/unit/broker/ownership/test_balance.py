@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from bench.balance import Day
 from pulsarish.broker.ownership.balance import (
@@ -38,6 +38,7 @@ class Cluster:
         self.now = 0.0
         self.moves: list[Move] = []
         self.seen_within = 0.0
+        self.pool_of: Callable[[Bundle], frozenset[str]] | None = None
 
     def load(self, bundle: Bundle) -> BundleLoad:
         return self.loads.get(bundle, IDLE)
@@ -49,7 +50,7 @@ class Cluster:
             found = {bundle: self.load(bundle) for bundle in some}
             report = BrokerLoad(name, self.cpu[name], name not in self.draining, found)
             self.balance.note(report, self.now)
-        moves = self.balance.decide(self.now)
+        moves = self.balance.decide(self.now, self.pool_of)
         for move in moves:
             if succeeds:
                 self.owned[move.source].remove(move.bundle)
@@ -254,3 +255,19 @@ def test_a_day_with_changing_load_moves_little_and_nothing_back_and_forth() -> N
     assert result.mean_worst <= 1.2
     assert len(result.share_seconds) == 3
     assert max(result.share_seconds) <= 60.0
+
+
+def test_bundles_move_within_their_pool_only() -> None:
+    some, others = bundles(40), [Bundle("t", "other", f"{number:04d}") for number in range(12)]
+    cluster = Cluster({"a": some, "b": [], "c": others, "d": []})
+    pools = {"n": frozenset("ab"), "other": frozenset("cd")}
+    stays = {some[0], others[0]}
+    cluster.pool_of = lambda bundle: frozenset() if bundle in stays else pools[bundle.namespace]
+    cluster.run(120.0)
+    assert stays.isdisjoint(move.bundle for move in cluster.moves)
+    assert all(
+        {move.source, move.destination} == pools[move.bundle.namespace] for move in cluster.moves
+    )
+    assert abs(len(cluster.owned["a"]) - len(cluster.owned["b"])) <= 6
+    assert abs(len(cluster.owned["c"]) - len(cluster.owned["d"])) <= 3
+    assert len(cluster.moves) == len({move.bundle for move in cluster.moves})

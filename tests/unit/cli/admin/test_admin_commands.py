@@ -1199,3 +1199,98 @@ def test_a_redrive_that_cannot_be_meant(
     done = run(server, "subscriptions", "redrive", "acme/orders/new", "s", *arguments)
     assert done.exit_code != 0
     assert re.search(said, done.stderr.replace("\n", " ").strip()), done.stderr
+
+
+# Rules of placement
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_line", "body"),
+    [
+        (
+            (
+                "isolation-policies set pay --namespaces pay/.* --primary b1 --primary b2 "
+                "--secondary b3 --min-limit 2 --usage-threshold 80"
+            ),
+            "POST /admin/v2/clusters/c/namespaceIsolationPolicies/pay",
+            {
+                "namespaces": ["pay/.*"],
+                "primary": ["b1", "b2"],
+                "secondary": ["b3"],
+                "auto_failover_policy": {
+                    "policy_type": "min_available",
+                    "parameters": {"min_limit": "2", "usage_threshold": "80"},
+                },
+            },
+        ),
+        (
+            "isolation-policies delete pay --yes",
+            "DELETE /admin/v2/clusters/c/namespaceIsolationPolicies/pay",
+            None,
+        ),
+        (
+            "failure-domains set rack-1 b1 b2:8080",
+            "POST /admin/v2/clusters/c/failureDomains/rack-1",
+            {"brokers": ["b1", "b2:8080"]},
+        ),
+        (
+            "failure-domains delete rack-1",
+            "DELETE /admin/v2/clusters/c/failureDomains/rack-1",
+            None,
+        ),
+        (
+            "namespaces set-anti-affinity-group acme/orders g",
+            f"POST {SPACE}/antiAffinity",
+            "g",
+        ),
+        (
+            "namespaces remove-anti-affinity-group acme/orders",
+            f"DELETE {SPACE}/antiAffinity",
+            None,
+        ),
+    ],
+)
+def test_rules_of_placement_are_sent(
+    server: AdminServer, arguments: str, request_line: str, body: object
+) -> None:
+    server.answer("GET /admin/v2/clusters", body=["c"])
+    done = run(server, *arguments.split())
+    assert done.exit_code == 0, done.stderr
+    method, path = request_line.split()
+    assert server.requests[-1] == (method, path, body)
+
+
+def test_rules_of_placement_are_shown(server: AdminServer) -> None:
+    policies, domains = (
+        f"/admin/v2/clusters/c/{name}" for name in ("namespaceIsolationPolicies", "failureDomains")
+    )
+    rule = {"namespaces": ["pay/.*", "p/x"], "primary": ["b1"], "secondary": []}
+    row = {"brokerName": "b1", "policyName": "pay", "primary": True, "namespaceRegex": ["pay/.*"]}
+    for path, answer in (
+        ("/admin/v2/clusters", ["c"]),
+        (policies, {"pay": rule}),
+        (f"{policies}/pay", rule),
+        (f"{policies}/brokers", [row]),
+        (f"{policies}/brokers/b1", row),
+        (domains, {"rack-1": {"brokers": ["b1", "b2"]}}),
+        (f"{domains}/rack-1", {"brokers": ["b1", "b2"]}),
+        ("/admin/v2/namespaces/c/antiAffinity/g", ["acme/orders"]),
+    ):
+        server.answer(f"GET {path}", body=answer)
+    server.answer(f"GET {SPACE}/antiAffinity", body=b"g")
+    for arguments, words in [
+        ("isolation-policies list", ["pay", "pay/.* p/x", "b1"]),
+        ("isolation-policies get pay", ["pay/.*", "p/x", "b1"]),
+        ("isolation-policies brokers", ["b1", "pay", "pay/.*"]),
+        ("isolation-policies broker b1", ["b1", "pay", "pay/.*"]),
+        ("failure-domains list", ["rack-1", "b1 b2"]),
+        ("failure-domains get rack-1", ["b1", "b2"]),
+        ("namespaces anti-affinity-namespaces g --tenant acme", ["acme/orders"]),
+        ("namespaces get-anti-affinity-group acme/orders", ["g"]),
+    ]:
+        done = run(server, *arguments.split())
+        assert done.exit_code == 0, done.stderr
+        assert [word for word in words if word not in done.stdout] == [], arguments
+    server.answer(f"GET {SPACE}/antiAffinity", 204)
+    none = run(server, "namespaces", "get-anti-affinity-group", "acme/orders")
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "GROUP\n", "(none)\n")
