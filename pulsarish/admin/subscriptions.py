@@ -114,14 +114,14 @@ class Subscriptions:
         text: str | None = found.get("filter")
         return text
 
-    def set_filter(self, topic: str, subscription: str, text: str) -> None:
+    def set_filter(self, topic: str, subscription: str, condition: str) -> None:
         """Replace the condition. Consumers subscribe again, and those that ask for another filter
         are refused.
 
-        Raises ``InvalidArgument``, which names the column where ``text`` is wrong.
+        Raises ``InvalidArgument``, which names the column where ``condition`` is wrong.
         """
         self._transport.request(
-            "PUT", [*_path(topic, subscription), "filter"], body={"filter": text}
+            "PUT", [*_path(topic, subscription), "filter"], body={"filter": condition}
         )
 
     def remove_filter(self, topic: str, subscription: str) -> None:

@@ -50,6 +50,7 @@ SAMPLES: dict[str, Any] = {
     "brokers": ["b"],
     "bundle": "0x00000000_0x40000000",
     "cluster": "c",
+    "condition": "a = 1",
     "count": 1,
     "definition": "{}",
     "entry_id": 1,

@@ -79,6 +79,7 @@ class Counts:
     keyed: int = 0
     foreign: int = 0
     parcels: int = 0
+    sifted: int = 0
     compacted: int = 0
     compacted_reads: int = 0
     compactions: int = 0

@@ -23,6 +23,7 @@ from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.publishing.dedup import Deduplication, Verdict
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
 from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
+from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.client.producer.send_queue import SendQueue
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
@@ -36,7 +37,9 @@ from pulsarish.managed_ledger.read_cache import ReadCache
 from pulsarish.managed_ledger.view_log import ViewWriter
 from pulsarish.managed_ledger.views import Views
 from pulsarish.metadata.tree_state import TreeState
+from pulsarish.model.filter_terms import FilteredMessage
 from pulsarish.model.ledger_metadata import LedgerState
+from pulsarish.model.message_filter import MessageFilter
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster.cluster import ClusterSettings
@@ -340,6 +343,21 @@ def _older_tree_believed(_was: object) -> object:
     return is_older_than
 
 
+def _unknown_is_enough(_was: object) -> object:
+    def matches(judge: MessageFilter, message: FilteredMessage) -> bool:
+        return judge._condition(message) is not False
+
+    return matches
+
+
+def _with_all_before(_was: object) -> object:
+    def acknowledge_undelivered(subscription: Subscription, positions: Sequence[Position]) -> int:
+        subscription._acknowledge_through(max(positions))
+        return len(positions)
+
+    return acknowledge_undelivered
+
+
 def _bucket_of_all(_was: object) -> object:
     def holds(delayed: DelayedEntries, position: Position) -> bool:
         # not only what is in a bucket, but all that was read before
@@ -365,6 +383,7 @@ _check_keys: Final = partial(_check_with, "keys")
 _check_compacting: Final = partial(_check_with, "compacting")
 _check_fleeting: Final = partial(_check_with, "fleeting")
 _check_parcels: Final = partial(_check_with, "parcels")
+_check_filters: Final = partial(_check_with, "filters")
 
 
 def _check_strangers(seed: int) -> None:
@@ -490,6 +509,21 @@ CLUSTER_MUTANTS: Final = (
         replacing(DelayedEntries, "holds", _bucket_of_all),
         _check_parcels,
         seeds=20,
+    ),
+    _mutant(
+        "unknown_taken_for_true",
+        "a filter delivers what is true of a message, not what is unknown of it",
+        (),
+        replacing(MessageFilter, "matches", _unknown_is_enough),
+        _check_filters,
+        seeds=3,
+    ),
+    _mutant(
+        "rejected_acknowledged_with_all_before",
+        "an entry that a filter rejects is acknowledged by itself",
+        (16,),
+        replacing(Subscription, "acknowledge_undelivered", _with_all_before),
+        _check_filters,
     ),
     _mutant(
         "foreign_id_acknowledged",

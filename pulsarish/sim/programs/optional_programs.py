@@ -23,6 +23,7 @@ __all__ = [
     "REPLICA_READERS",
     "SHARERS",
     "SHOUTERS",
+    "SIFTERS",
     "TURNER",
     "extra_nodes",
     "extra_stream",
@@ -33,6 +34,7 @@ SHARERS: Final = ("keyer", "keyed0", "keyed1")
 PACKERS: Final = ("packer", "parcels0", "parcels1")
 COMPACTERS: Final = ("latest", "compactor", "compacted")
 SHOUTERS: Final = ("shouter", "listener0", "listener1")
+SIFTERS: Final = ("sifter", "sifted0", "sifted1")
 TURNER: Final = "turner"
 RENEWER: Final = "renewer"
 HOSTILE: Final = "hostile"
@@ -52,6 +54,7 @@ _NODES: Final[dict[str, tuple[str, ...]]] = {
     "turns": (TURNER,),
     "resumes": (),
     "parcels": PACKERS,
+    "filters": SIFTERS,
     "compacting": COMPACTERS,
     "fleeting": SHOUTERS,
     "anew": (RENEWER,),
@@ -78,6 +81,7 @@ APPLICATIONS: Final = frozenset(
         *SHARERS,
         *PACKERS,
         *SHOUTERS[1:],
+        *SIFTERS[1:],
         *REPLICA_READERS,
         "herald",
     )
@@ -91,6 +95,7 @@ _CHANCES: Final = {
     "toggles": 0.25,
     "turns": 0.25,
     "parcels": 0.25,
+    "filters": 0.25,
     "compacting": 0.25,
     "fleeting": 0.2,
     "anew": 0.25,

@@ -69,6 +69,7 @@ from pulsarish.sim.programs.optional_programs import (
     REPLICA_READERS,
     SHARERS,
     SHOUTERS,
+    SIFTERS,
     TURNER,
     extra_nodes,
     extra_stream,
@@ -88,6 +89,8 @@ from pulsarish.sim.programs.rival_admins import SUBSCRIPTION as DUEL
 from pulsarish.sim.programs.rival_admins import Duel
 from pulsarish.sim.programs.seekers import SUBSCRIPTION as SEEKER
 from pulsarish.sim.programs.seekers import Seeker, judge_seeks, seek_about, seek_at_last, wander
+from pulsarish.sim.programs.sifters import SUBSCRIPTION as SIFTED
+from pulsarish.sim.programs.sifters import Sifters
 from pulsarish.sim.workloads.result import BOOT_SECONDS, Result
 from pulsarish.sim.world.faults import ALL_KINDS, HARSH_KINDS, Fault, FaultPlan, bearable
 from pulsarish.sim.world.logs import logs_into
@@ -219,6 +222,11 @@ class _Run:
             self.parcels = Parcels(
                 self._stage, self._extra("parcels"), self.oracle.report, self._hasten
             )
+        self.sifters = None
+        if "filters" in self.extras:
+            self.sifters = Sifters(
+                self._stage, self._extra("filters"), self.cluster.brokers, self.oracle.report
+            )
         self.compacting = None
         if "compacting" in self.extras:
             rng = self._extra("compacting")
@@ -300,6 +308,10 @@ class _Run:
         if self.parcels is not None:
             await self._well(
                 "the first subscription to parcels", "operator", self.parcels.subscribe_first
+            )
+        if self.sifters is not None:
+            await self._well(
+                "the first subscription with a filter", "operator", self.sifters.subscribe_first
             )
         if self.compacting is not None:
             await self._well("the first compaction", "operator", self.compacting.subscribe_first)
@@ -483,6 +495,11 @@ class _Run:
             yield self._program(sim.nodes[publisher], publisher, self.parcels.publish)
             for name in consumers:
                 yield self._program(sim.nodes[name], name, partial(self.parcels.consume, who=name))
+        if self.sifters is not None:
+            publisher, *consumers = SIFTERS
+            yield self._program(sim.nodes[publisher], publisher, self.sifters.publish)
+            for name in consumers:
+                yield self._program(sim.nodes[name], name, partial(self.sifters.consume, who=name))
         if self.compacting is not None:
             sessions = (self.compacting.publish, self.compacting.compact, self.compacting.read)
             for name, session in zip(COMPACTERS, sessions, strict=True):
@@ -600,6 +617,8 @@ class _Run:
             await self._well("sharing keys", node, self.sharers.conclude)
         if self.parcels is not None:
             await self._well("the last parcels", node, self.parcels.conclude)
+        if self.sifters is not None:
+            await self._well("the last sifting", node, self.sifters.conclude)
         if self.compacting is not None:
             await self._well("the last compaction", node, self.compacting.conclude)
         if self.fleeting is not None:
@@ -671,6 +690,7 @@ class _Run:
             KEYED,
             STRANGER,
             PARCELS,
+            SIFTED,
             LATEST,
             DUEL,
             *SUBSCRIPTIONS,
