@@ -182,6 +182,18 @@ class Ledgers:
         """Return a ledger's metadata: quorums, members, state, purpose. Raises ``NoSuchLedger``."""
         return self._transport.record("GET", "ledgers", str(ledger_id))
 
+    def orphans(self, *, after: str = "", limit: int = 1000) -> Record:
+        """Return what the leader's last search for orphans has found.
+
+        ``searchedMs`` is 0 before the first search, and ``failure`` says why the search after it
+        did not come to its end. ``orphans`` are ledgers and other nodes that nothing refers to,
+        those whose path comes after ``after``, at most ``limit``. Raises ``NotFound`` while a
+        leader is elected.
+        """
+        return self._transport.record(
+            "GET", "ledgers", "orphans", query={"after": after, "limit": str(limit)}
+        )
+
     def recover(self, ledger_id: int, given_up_bookies: Sequence[str]) -> Record:
         """Close a ledger whose end cannot be decided because bookies are lost, and return its
         record.

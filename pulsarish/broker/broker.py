@@ -32,6 +32,7 @@ from pulsarish.broker.stats.broker_load import LoadMeter
 from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
+from pulsarish.broker.topics.orphan_search import OrphanSearch
 from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.broker.topics.topic_lists import TopicLists
 from pulsarish.ledger.client import LedgerClient
@@ -183,6 +184,7 @@ class Broker:
         share = LoopShare(world.clock, config.admin_share_beside_messages, traffic.messages_flow)
         meter = LoadMeter(world, self._topics, self._ownership, self._namespaces, read_usage)
         self._ownership.cpu_percent = lambda: round(meter.process().cpu * 100)
+        self.orphans = OrphanSearch(world, config, records, self._ownership)
         admin = Admin(
             world,
             config,
@@ -199,6 +201,7 @@ class Broker:
             gate,
             meter,
             self._drain,
+            self.orphans,
         )
         self._balancer = Balancer(world, config, self._ownership, admin.ask_load, admin.move_bundle)
         metrics.add_balance(self._balancer, self._drain)
@@ -221,6 +224,7 @@ class Broker:
         self._sweeper = Sweeper(
             world, config, records, self._namespaces, self._ownership, admin.sweep
         )
+        metrics.add_sweeping(self._sweeper, self.orphans)
         scrapers = Permission.ANY_ROLE if config.authenticate_metrics_endpoint else Permission.NONE
         routes = [*admin.routes(), *health_routes(unready, self.warnings, metrics.scrape, scrapers)]
         self.http = HttpFace(
@@ -294,6 +298,7 @@ class Broker:
         await self._ownership.start(template)
         self._audit_topic.start(self.broker_id, partial(self._publish_audit_lines, self.broker_id))
         self._sweeper.start()
+        self.orphans.start()
         self._balancer.start()
         self._watchdog.start()
         self._sessions.start()
@@ -412,6 +417,7 @@ class Broker:
         self._ownership.stop_serving()
         self._topics.stop()
         self._sweeper.stop()
+        self.orphans.stop()
         self._balancer.stop()
         self._drain.stop()
         self._watchdog.stop()

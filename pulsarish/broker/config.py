@@ -954,6 +954,32 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             ge=1, le=1_000, description="Topics that an owner is asked to look after at one time."
         ),
     ] = 10
+    orphan_check_interval_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description=(
+                "Pause between two searches for orphans: ledgers and nodes that nothing refers to."
+            ),
+        ),
+    ] = 3_600.0
+    orphan_min_age_seconds: Annotated[
+        float, Meta(ge=0, description="A younger ledger is not taken for an orphan.")
+    ] = 3_600.0
+    orphan_deletion_enabled: Annotated[
+        bool,
+        Meta(description="Delete orphans after their grace time; otherwise they are reported."),
+    ] = False
+    orphan_grace_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description=(
+                "How long searches must have found an orphan before it is deleted, counted again "
+                "when another broker becomes the leader."
+            ),
+        ),
+    ] = 86_400.0
     broker_shutdown_timeout_seconds: Annotated[
         float, Meta(gt=0, description="For handing topics over at a graceful stop.")
     ] = 6.0

@@ -21,6 +21,8 @@ from pulsarish.broker.security_metrics import export_security
 from pulsarish.broker.stats.topic_metrics import TopicMetrics
 from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
+from pulsarish.broker.topics.orphan_search import OrphanSearch
+from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.metrics import Histogram, Metrics
@@ -232,6 +234,43 @@ class BrokerMetrics:
             "gauge",
             "1 while this broker drains.",
             lambda: int(drain.is_on),
+        )
+
+    def add_sweeping(self, sweeper: Sweeper, orphans: OrphanSearch) -> None:
+        """Add what the leader finds out of topics that no broker has open, and of orphans."""
+        read = self.registry.read
+        read(
+            "pulsarish_oldest_ledger_beyond_policy_seconds",
+            "gauge",
+            "How long ago the retention of the oldest ledger was over that no subscription needs; "
+            "0: none is kept for too long, or this broker does not lead.",
+            lambda: sweeper.overdue_ms / 1000,
+        )
+        self.registry.read_each(
+            "pulsarish_orphans",
+            "gauge",
+            "Ledgers and other nodes of the metadata that nothing refers to, by kind; 0 where this "
+            "broker does not lead.",
+            "kind",
+            orphans.counts,
+        )
+        read(
+            "pulsarish_orphan_bytes",
+            "gauge",
+            "Bytes of orphan ledgers on all bookies, as far as they are closed.",
+            orphans.size_bytes,
+        )
+        read(
+            "pulsarish_orphan_searches_total",
+            "counter",
+            "Searches for orphans that came to their end.",
+            lambda: orphans.searches_count,
+        )
+        read(
+            "pulsarish_orphans_deleted_total",
+            "counter",
+            "Orphans that this broker deleted.",
+            lambda: orphans.deleted_count,
         )
 
     def _tail_cache(self, topics: LoadedTopics, clock: Clock) -> None:

@@ -220,11 +220,7 @@ class OwnedTopicRecord:
         """
         await self.records.sync(self.path)
         found = await self.records.get(self.path, TopicRecord)
-        if found is None:
-            return False
-        return ledger_id in found[0].deleting or any(
-            ledger.ledger_id == ledger_id for ledger in found[0].ledgers
-        )
+        return found is not None and ledger_id in found[0].ledgers_named
 
     async def is_newest(self) -> bool:
         """Whether no other owner has opened or deleted the topic since this one opened it.

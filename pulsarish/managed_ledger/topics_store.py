@@ -174,11 +174,9 @@ async def delete_topic(
             for found in (await records.get_many(nodes, CursorRecord) if nodes else [])
             if found is not None
         ]
-        wanted = [link.ledger_id for link in record.ledgers] + list(record.deleting)
-        if record.compacted is not None and record.compacted.ledger_id >= 0:
-            wanted.append(record.compacted.ledger_id)
+        wanted = list(record.ledgers_named)
         for cursor, _version in cursors:
-            wanted += [*cursor.deleting, *cursor.ledgers_in_use]
+            wanted += cursor.ledgers_named
         now = await records.update(path, TopicRecord, lambda _found: None)
         if now is None or not now[0].deleted:
             return  # as above: the listed cursors may belong to the new topic

@@ -266,6 +266,16 @@ class TopicRecord(msgspec.Struct, frozen=True):
     incarnation: str = ""
     token: str = ""
 
+    @property
+    def ledgers_named(self) -> tuple[int, ...]:
+        """The ids of all ledgers that the record names, with those to be deleted."""
+        view = self.compacted
+        return (
+            *(link.ledger_id for link in self.ledgers),
+            *self.deleting,
+            *(() if view is None or view.ledger_id < 0 else (view.ledger_id,)),
+        )
+
 
 class CursorRecord(msgspec.Struct, frozen=True):
     """A subscription's position: whole here while it is small, else the last snapshot before
@@ -297,6 +307,11 @@ class CursorRecord(msgspec.Struct, frozen=True):
     def ledgers_in_use(self) -> tuple[int, ...]:
         """The ids of the ledgers that the subscription uses, without those to be deleted."""
         return self.delayed if self.cursor_ledger < 0 else (self.cursor_ledger, *self.delayed)
+
+    @property
+    def ledgers_named(self) -> tuple[int, ...]:
+        """The ids of all ledgers that the record names, with those to be deleted."""
+        return (*self.ledgers_in_use, *self.deleting)
 
 
 class TopicPolicies(msgspec.Struct, frozen=True):

@@ -414,6 +414,12 @@ def test_the_cluster(
     assert (ledger["write_quorum"], ledger["ack_quorum"]) == (3, 2)
     assert "length" in run("ledgers", "get", str(ledgers[-1]["ledger"])).stdout
     assert "99999" in refused("ledgers", "get", "99999")
+    assert read("ledgers", "orphans") == {
+        "searchedMs": 0,
+        "failure": "",
+        "deletionEnabled": False,
+        "orphans": [],
+    }
 
 
 def test_compaction(run: Run, read: Read, client: pulsarish.Client) -> None:

@@ -13,11 +13,13 @@ import pytest
 
 import pulsarish.broker.topics.loaded_topics as topics_module
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
+from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from tests.integration.test_broker_http import Web
@@ -273,3 +275,43 @@ def test_backlog_of_a_topic_that_nobody_opens_is_evicted() -> None:
         assert not await backlog(world)
 
     run(scenario, **SETTINGS)
+
+
+def test_the_leader_finds_an_orphan_and_deletes_it_beside_a_topic_in_use() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        purpose = LedgerPurpose(PurposeKind.TOPIC, TOPIC)
+        lost = LedgerMetadata(900, 1, 1, 1, purpose, (Segment(0, ("bookie0~1",)),))
+        await LedgerStore(records, world.clock).store(lost, None)
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", number)) for number in range(10)])
+        await publish.wait(1, 10)
+        await world.clock.sleep(30.0)
+        for broker in cluster.brokers:
+            status, found = await web("GET", "/admin/v2/ledgers/orphans", broker=broker)
+            assert status == 200
+            (orphan,) = found["orphans"]
+            assert (orphan["kind"], orphan["ledgerId"]) == ("ledger", 900)
+            assert orphan["deletable"]
+            assert found["deletionEnabled"]
+        assert web.redirected == 1, "only the leader knows"
+        status, found = await web("GET", f"/admin/v2/ledgers/orphans?after={orphan['path']}")
+        assert found["orphans"] == []
+        await world.clock.sleep(60.0)
+        assert (await records.nodes([paths.ledger(900)]))[0] is None
+        assert (await web("GET", "/admin/v2/ledgers/orphans"))[1]["orphans"] == []
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(7, TOPIC)
+        await publish.send([(1, entry("p", 10))])
+        assert len(await consume.take(11)) == 11
+
+    run(
+        scenario,
+        orphan_check_interval_seconds=10.0,
+        orphan_min_age_seconds=10.0,
+        orphan_grace_seconds=40.0,
+        orphan_deletion_enabled=True,
+        **SETTINGS,
+    )

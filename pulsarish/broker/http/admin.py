@@ -23,6 +23,7 @@ from pulsarish.broker.http.routes.message_routes import MessageRoutes
 from pulsarish.broker.http.routes.namespace_routes import NamespaceRoutes
 from pulsarish.broker.http.routes.namespace_work_routes import NamespaceWorkRoutes
 from pulsarish.broker.http.routes.non_persistent_routes import NonPersistentRoutes
+from pulsarish.broker.http.routes.orphan_routes import OrphanRoutes
 from pulsarish.broker.http.routes.partition_routes import PartitionRoutes
 from pulsarish.broker.http.routes.placement_routes import PlacementRoutes
 from pulsarish.broker.http.routes.policy_routes import NamespacePolicyRoutes
@@ -45,6 +46,7 @@ from pulsarish.broker.stats.broker_load import LoadMeter
 from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
+from pulsarish.broker.topics.orphan_search import OrphanSearch
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.limited_store import LimitedStore
 from pulsarish.metadata.record_store import Records
@@ -76,6 +78,7 @@ class Admin:
         gate: Gate,
         meter: LoadMeter,
         drain: Drain,
+        orphans: OrphanSearch,
     ) -> None:
         store = LimitedStore(world.metadata, config.admin_metadata_operations_max)
         records = Records(store, world.clock, world.random, guard=ledgers.age)
@@ -113,6 +116,7 @@ class Admin:
             *BrokerRoutes(config, records, ownership, unready_reason, drain).routes(),
             *broker_stats.routes(),
             *StorageRoutes(records, ledgers).routes(),
+            *OrphanRoutes(config, ownership, orphans).routes(),
             *RepairRoutes(records, world.clock).routes(),
             *TrashRoutes(ledgers).routes(),
             *TenantRoutes(config, namespaces, listing, gate).routes(),

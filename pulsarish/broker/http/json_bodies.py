@@ -391,6 +391,37 @@ class TrashResultBody(msgspec.Struct, rename="camel"):
     errors: dict[str, str] = {}
 
 
+class OrphanBody(msgspec.Struct, rename="camel"):
+    """A ledger or another node of the metadata that nothing refers to.
+
+    ``size_bytes`` is -1, and ``created_ms`` is 0, where they are not known. ``deletable``: whether
+    the search deletes it where that is on.
+    """
+
+    kind: str
+    path: str
+    ledger_id: int
+    owner: str
+    size_bytes: int
+    created_ms: int
+    first_found_ms: int
+    deletable: bool
+    why: str
+
+
+class OrphansBody(msgspec.Struct, rename="camel"):
+    """What the last whole search of the leader has found.
+
+    ``searched_ms`` is 0 before the first one. ``failure``: why the search after it did not come to
+    its end.
+    """
+
+    searched_ms: int
+    failure: str
+    deletion_enabled: bool
+    orphans: list[OrphanBody]
+
+
 class RackBody(msgspec.Struct):
     """The location of a bookie; ``hostname`` is the smallest failure domain."""
 

@@ -1,4 +1,5 @@
-"""The core of the sweeper: what is due in a topic that is not open, judged by its metadata.
+"""The core of the sweeper: what is due in a topic that is not open, judged by its metadata; and
+which topic keeps ledgers for too long.
 
 The metadata of a topic that is not open is complete, unless its owner died. Then the last ledger is
 not closed, and the node of a cursor may be behind the cursor's ledger. In doubt the answer is to
@@ -7,7 +8,7 @@ open the topic: the owner then finds the truth and corrects the metadata.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
@@ -19,7 +20,7 @@ from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.model import policies as model
 from pulsarish.model.position import EARLIEST, LATEST, Position
 
-__all__ = ["due"]
+__all__ = ["due", "overdue_ms"]
 
 
 def due(
@@ -45,24 +46,20 @@ def due(
     if not owned and any(link.closed_ms == 0 for link in record.ledgers):
         return "its owner is gone and its last ledger is not closed"
     chain = Chain(record.ledgers)
-    retention = policies[model.RETENTION]
-    marks = [Position(cursor.mark_ledger, cursor.mark_entry) for cursor in cursors.values()]
-    # If a cursor has a ledger, its true mark-delete position is not known here.
-    trim_mark = min(
-        (
-            LATEST if cursor.cursor_ledger >= 0 else mark
-            for cursor, mark in zip(cursors.values(), marks, strict=True)
-        ),
-        default=LATEST,
-    )
     horizon = _horizon(record)
     threshold_bytes = policies[model.COMPACTION_THRESHOLD]
-    if horizon is not None or threshold_bytes:
-        trim_mark = min(trim_mark, horizon or EARLIEST)
+    # If a cursor has a ledger, its true mark-delete position is not known here.
+    trim_mark = _trim_mark(
+        record,
+        policies,
+        (
+            LATEST if cursor.cursor_ledger >= 0 else Position(cursor.mark_ledger, cursor.mark_entry)
+            for cursor in cursors.values()
+        ),
+    )
     if threshold_bytes and chain.bytes_above(horizon or EARLIEST) > threshold_bytes:
         return "what is not compacted is above its threshold"
-    kept = Retention(retention.minutes, retention.mb, retention.count)
-    if trimmable(chain, trim_mark, kept, now_ms):
+    if trimmable(chain, trim_mark, _retention(policies), now_ms):
         return "the retention of its oldest ledger is over"
     subscriptions = {name: cursor for name, cursor in cursors.items() if name != DEDUP_CURSOR}
     return (
@@ -72,6 +69,40 @@ def due(
         )
         or _inactivity_due(record, chain, subscriptions, policies, now_ms)
     )
+
+
+def overdue_ms(
+    record: TopicRecord, cursors: Mapping[str, CursorRecord], policies: Effective, now_ms: int
+) -> int:
+    """Return how long ago the retention time of the oldest ledger that no subscription needs was
+    over; 0 where none is kept for too long.
+
+    A retention by size or by count has no such time.
+    """
+    retention = _retention(policies)
+    marks = (Position(cursor.mark_ledger, cursor.mark_entry) for cursor in cursors.values())
+    chain = Chain(record.ledgers)
+    if (
+        record.deleted
+        or retention.minutes < 0
+        or not trimmable(chain, _trim_mark(record, policies, marks), retention, now_ms)
+    ):
+        return 0
+    return max(0, now_ms - chain.links[0].closed_ms - retention.minutes * 60_000)
+
+
+def _retention(policies: Effective) -> Retention:
+    retention = policies[model.RETENTION]
+    return Retention(retention.minutes, retention.mb, retention.count)
+
+
+def _trim_mark(record: TopicRecord, policies: Effective, marks: Iterable[Position]) -> Position:
+    """Return the position above which nothing may be trimmed, by the marks of the cursors."""
+    lowest = min(marks, default=LATEST)
+    horizon = _horizon(record)
+    if horizon is not None or policies[model.COMPACTION_THRESHOLD]:
+        return min(lowest, horizon or EARLIEST)
+    return lowest
 
 
 def _horizon(record: TopicRecord) -> Position | None:

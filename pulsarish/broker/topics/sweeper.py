@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
@@ -18,7 +19,7 @@ from pulsarish.broker.ownership.core import Unowned
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective, Values, decoded, policies_path
-from pulsarish.broker.topics.sweep_plan import due
+from pulsarish.broker.topics.sweep_plan import due, overdue_ms
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, TopicPolicies, TopicRecord
@@ -32,6 +33,9 @@ from pulsarish.runtime.seams import World
 __all__ = ["Sweeper"]
 
 _log = get_logger("broker.sweeper")
+
+_LOGGED_OVERDUE_MS: Final = 86_400_000
+_NOT_OVERDUE: Final[tuple[int, TopicName | None]] = (0, None)
 
 Ask = Callable[[Bundle, Sequence[str]], Awaitable[None]]
 """Ask the owner of a bundle to maintain topics of it, given by their local names."""
@@ -52,6 +56,12 @@ class Sweeper:
         self.walks_count = 0
         self.due_count = 0
         """Number of topics in which something was due."""
+        self.overdue_ms = 0
+        """How long ago, at the last walk, the retention of the oldest ledger of all topics was over
+        that no subscription needs; 0 where there is none, and on a broker that does not lead.
+        """
+        self._overdue = _NOT_OVERDUE
+        self._logged_topic: TopicName | None = None
         self._world = world
         self._config = config
         self._records = records
@@ -73,17 +83,20 @@ class Sweeper:
     async def _run(self) -> None:
         while not self._stopped:
             await self._world.clock.sleep(self._config.sweeper_interval_seconds)
-            if self._leading:
-                try:
-                    await self.walk()
-                except PulsarishError as error:
-                    _log.warning("the walk over all topics goes on later", reason=error)
+            if not self._leading:
+                self.overdue_ms = 0
+                continue
+            try:
+                await self.walk()
+            except PulsarishError as error:
+                _log.warning("the walk over all topics goes on later", reason=error)
 
     async def walk(self) -> None:
         """Walk once over all topics, while this broker leads.
 
         Raises ``MetadataUnavailable``, ``CorruptData``.
         """
+        self._overdue = _NOT_OVERDUE
         for tenant in await self._namespaces.tenants():
             for full in await self._namespaces.namespaces(tenant):
                 namespace = full.partition("/")[2]
@@ -92,6 +105,14 @@ class Sweeper:
                 except NotFound:
                     continue  # the namespace was deleted in the meantime
         self.walks_count += 1
+        self.overdue_ms, topic = self._overdue
+        if topic != self._logged_topic and self.overdue_ms >= _LOGGED_OVERDUE_MS:
+            _log.warning(
+                "a topic keeps a ledger that neither its retention nor a subscription needs",
+                topic=topic,
+                overdue_seconds=self.overdue_ms // 1000,
+            )
+            self._logged_topic = topic
 
     async def _walk_namespace(self, tenant: str, namespace: str) -> None:
         names = await self._records.children(paths.namespace_topics(tenant, namespace))
@@ -124,11 +145,15 @@ class Sweeper:
             if bundle not in owned:
                 owned[bundle] = not isinstance(await self._ownership.owner(bundle), Unowned)
             policies = Effective(effective.defaults, effective.namespace, own[name])
+            now_ms = self._world.clock.wall_ms()
+            overdue = overdue_ms(record[0], of_topic, policies, now_ms)
+            if overdue > self._overdue[0]:
+                self._overdue = overdue, name
             reason = due(
                 record[0],
                 of_topic,
                 policies,
-                self._world.clock.wall_ms(),
+                now_ms,
                 owned=owned[bundle],
                 interval_seconds=self._config.managed_ledger_maintenance_interval_seconds,
             )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, print_names, yes_option
-from pulsarish.cli.output import output_option, print_record, say
-from pulsarish.model.units import human_bytes
+from pulsarish.cli.output import output_option, print_record, print_table, say
+from pulsarish.model.units import format_millis, human_bytes
 
 __all__ = ["ledgers"]
 
@@ -59,6 +61,54 @@ def get(ledger_id: int, admin: Admin, output: str) -> None:
     if output == "table":
         found = {**found, "length": human_bytes(found.get("length_bytes", 0))}
     print_record(found, output)
+
+
+@ledgers.command()
+@click.option("--after", default="", help="Only orphans whose path comes after this one.")
+@click.option(
+    "-n",
+    "--limit",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(1, 10000),
+    help="Maximum number of orphans.",
+)
+@admin_option
+@output_option
+def orphans(after: str, limit: int, admin: Admin, output: str) -> None:
+    """List ledgers and other nodes of the metadata that nothing refers to.
+
+    The leader broker searches for them every orphan_check_interval_seconds. It deletes them only
+    where orphan_deletion_enabled is set, after orphan_grace_seconds.
+
+    \b
+    Example:
+      pulsarish ledgers orphans
+    """
+    found = admin.ledgers.orphans(after=after, limit=limit)
+    if output == "json":
+        print_record(found, output)
+        return
+    rows = [_orphan_row(row, found["searchedMs"]) for row in found["orphans"]]
+    print_table(rows, ["kind", "what", "size", "age", "known for", "why"], output)
+    if found["failure"]:
+        say(f"the last search did not come to its end: {found['failure']}")
+    if not found["searchedMs"]:
+        say("the leader has not searched yet since it leads: see orphan_check_interval_seconds")
+
+
+def _orphan_row(row: dict[str, Any], searched_ms: int) -> dict[str, Any]:
+    def before(when_ms: int) -> str:
+        return format_millis(max(0, searched_ms - when_ms)) if when_ms else "not known"
+
+    return {
+        "kind": row["kind"],
+        "what": row["path"] if row["ledgerId"] < 0 else row["ledgerId"],
+        "size": human_bytes(row["sizeBytes"]) if row["sizeBytes"] >= 0 else "not known",
+        "age": before(row["createdMs"]),
+        "known for": before(row["firstFoundMs"]),
+        "why": row["why"],
+    }
 
 
 @ledgers.command()

@@ -370,10 +370,7 @@ class CursorStore:
     async def _refers_to(self, ledger_id: int) -> bool:
         await self._topic.records.sync(self.cell.path)
         found = await self._topic.records.get(self.cell.path, CursorRecord)
-        return found is not None and ledger_id in (
-            *found[0].ledgers_in_use,
-            *found[0].deleting,
-        )
+        return found is not None and ledger_id in found[0].ledgers_named
 
     async def note_active(self, now_ms: int) -> None:
         """Record in the node that the subscription is in use. Raises as ``write``."""

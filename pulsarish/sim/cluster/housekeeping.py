@@ -17,7 +17,12 @@ from pulsarish.sim.cluster.invariants import Invariants
 from pulsarish.sim.cluster.operator import Operator
 from pulsarish.sim.world.world import Simulation
 
-__all__ = ["wait_until_collected", "wait_until_copied", "wait_until_repaired"]
+__all__ = [
+    "wait_until_collected",
+    "wait_until_copied",
+    "wait_until_no_orphans",
+    "wait_until_repaired",
+]
 
 _GARBAGE_SECONDS: Final = 18.0
 """Within this time a bookie has collected its garbage three times: two looks, after a round that
@@ -66,6 +71,18 @@ async def wait_until_repaired(
             operator.stage.oracle.report(
                 "not-live", f"{', '.join(doubtful)} although all bookies are well"
             )
+            return
+        await asyncio.sleep(1.0)
+
+
+async def wait_until_no_orphans(
+    sim: Simulation, invariants: Invariants, report: Callable[[str, str], None]
+) -> None:
+    """Wait until the leader has deleted every ledger that nothing refers to."""
+    deadline = sim.loop.time() + _PATIENCE_SECONDS
+    while left := [record.ledger_id for record in invariants.orphans()]:
+        if sim.loop.time() > deadline:
+            report("not-live", f"ledgers {left} stay, and nothing refers to them")
             return
         await asyncio.sleep(1.0)
 

@@ -18,6 +18,7 @@ The other checks:
 
 * ``segment-changed``: an earlier segment says something else of confirmed entries. Only repair may
   change it, one member at a time.
+* ``deleted-in-use``: a ledger is deleted that a topic or a cursor uses.
 * ``two-owners``: more than one broker holds a topic's record.
 * ``two-active``: an exclusive or failover subscription has more than one active consumer.
 * ``overdue``: a broker serves although its metadata session is lost by its own clock.
@@ -95,6 +96,9 @@ class Invariants:
             node = self._tree.get(path)
             if node is None:
                 self._gone.update(_ids(self._lists.pop(path, None)))
+                ledger_id = paths.ledger_id_of(path)
+                if ledger_id in self.ledgers:
+                    self._ledger_gone(self.ledgers[ledger_id])
                 continue
             if not node.data:
                 continue
@@ -102,6 +106,31 @@ class Invariants:
                 self._ledger_written(decode_record(node.data, LedgerMetadata, path))
             elif path.startswith(paths.TOPICS + "/") and path.count("/") == 4:
                 self._list_written(path, decode_record(node.data, TopicRecord, path))
+
+    def _ledger_gone(self, was: LedgerMetadata) -> None:
+        """Check that the topic or cursor for which a ledger was made does not use it."""
+        if was.purpose.kind is PurposeKind.DIAGNOSTIC:
+            return
+        full, _, subscription = was.purpose.owner.partition("#")
+        name = TopicName.parse(full)
+        path = paths.topic(name)
+        topic = self._tree.get(path)
+        if topic is None:
+            return
+        record = decode_record(topic.data, TopicRecord, path)
+        if record.deleted:
+            return  # its ledgers go one after another, and its nodes last
+        used = [*_ids(record), -1 if record.compacted is None else record.compacted.ledger_id]
+        if was.purpose.kind is PurposeKind.CURSOR:
+            path = paths.cursor(name, subscription)
+            cursor = self._tree.get(path)
+            used = (
+                []
+                if cursor is None
+                else [*decode_record(cursor.data, CursorRecord, path).ledgers_in_use]
+            )
+        if was.ledger_id in used:
+            self._report("deleted-in-use", f"ledger {was.ledger_id} is gone, and {path} uses it")
 
     def _ledger_written(self, now: LedgerMetadata) -> None:
         now.check()

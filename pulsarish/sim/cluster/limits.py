@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-__all__ = ["USUAL", "Limits", "draw_limits", "with_small_buckets"]
+__all__ = ["USUAL", "Limits", "draw_limits", "with_orphans_deleted", "with_small_buckets"]
 
 _SMALL_CHANCE: Final = 0.4
 
@@ -64,6 +64,13 @@ _BUCKETS: Final[Mapping[str, Sequence[int]]] = {
     "delayed_delivery_tick_time_millis": (1, 100, 1_000),
 }
 
+_EAGER: Final = {
+    "orphan_check_interval_seconds": 1.0,
+    "orphan_min_age_seconds": 0.2,
+    "orphan_grace_seconds": 0.5,
+    "orphan_deletion_enabled": True,
+}
+
 _BURSTS: Final = (12, 24, 48)
 _SIZES: Final = ((0, 0, 30, 700), (30, 700, 1_500), (700, 1_500))
 
@@ -110,3 +117,8 @@ def _drawn(rng: random.Random, table: Mapping[str, Sequence[int]]) -> dict[str, 
         if small:
             drawn[name] = value
     return drawn
+
+
+def with_orphans_deleted(limits: Limits) -> Limits:
+    """Return the limits with a leader that deletes what nothing refers to after a moment."""
+    return replace(limits, broker={**limits.broker, **_EAGER})

@@ -64,6 +64,7 @@ STANDING: Final = (
     "scrub",
     "space",
     "sweeper",
+    "orphans",
     "topic maintenance",
 )
 """Tasks that last as long as their process, by the prefixes of their names.

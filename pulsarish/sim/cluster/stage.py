@@ -69,6 +69,7 @@ class Counts:
     copies_checked: int = 0
     cores_checked: int = 0
     orphans: int = 0
+    orphans_deleted: int = 0
     lacking_copies: int = 0
     seeks: int = 0
     policies: int = 0

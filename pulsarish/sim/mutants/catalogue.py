@@ -18,6 +18,7 @@ from pulsarish.sim.mutants.journal import JOURNAL_MUTANTS
 from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
 from pulsarish.sim.mutants.message_life import LIFE_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
+from pulsarish.sim.mutants.orphans import ORPHAN_MUTANTS
 from pulsarish.sim.mutants.patterns import PATTERN_MUTANTS
 from pulsarish.sim.mutants.placement import PLACEMENT_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
@@ -48,6 +49,7 @@ _ALL: Final = (
     *PATTERN_MUTANTS,
     *BALANCE_MUTANTS,
     *PLACEMENT_MUTANTS,
+    *ORPHAN_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}

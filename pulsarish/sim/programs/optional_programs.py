@@ -66,6 +66,7 @@ _NODES: Final[dict[str, tuple[str, ...]]] = {
     "hostile": (HOSTILE,),
     "locked": ("herald", "granter", IMPOSTOR, *GUESTS),
     "replicas": REPLICA_READERS,
+    "orphans": (),
 }
 APPLICATIONS: Final = frozenset(
     (
@@ -109,6 +110,7 @@ _CHANCES: Final = {
     # without those that are hostile: one seed in four
     "locked": 0.31,
     "replicas": 0.25,
+    "orphans": 0.25,
 }
 
 

@@ -34,10 +34,11 @@ from pulsarish.sim.cluster.disk_audit import look_at_disks, look_for_garbage
 from pulsarish.sim.cluster.housekeeping import (
     wait_until_collected,
     wait_until_copied,
+    wait_until_no_orphans,
     wait_until_repaired,
 )
 from pulsarish.sim.cluster.invariants import Invariants
-from pulsarish.sim.cluster.limits import draw_limits, with_small_buckets
+from pulsarish.sim.cluster.limits import draw_limits, with_orphans_deleted, with_small_buckets
 from pulsarish.sim.cluster.liveness import check_let_go
 from pulsarish.sim.cluster.operator import Operator
 from pulsarish.sim.cluster.oracle import Oracle, Place, Promises
@@ -678,6 +679,11 @@ class _Run:
                 Operator(self._stage, self.cluster, self.sim.nodes["final"]),
                 invariants,
             )
+        if "orphans" in self.extras:
+            await wait_until_no_orphans(self.sim, invariants, self.oracle.report)
+            self.counts.orphans_deleted += sum(
+                broker.orphans.deleted_count for _, broker in self.cluster.brokers_up()
+            )
         await wait_until_collected(self.cluster, self.oracle.report)
         invariants.look()
         names = [
@@ -768,6 +774,8 @@ def run_seed(
         drawn = replace(
             drawn, limits=with_small_buckets(drawn.limits, extra_stream(seed, "buckets"))
         )
+    if "orphans" in taking_part:
+        drawn = replace(drawn, limits=with_orphans_deleted(drawn.limits))
     if "wide" in taking_part:
         drawn = widen(drawn, extra_stream(seed, "wide"))
     if "moves" in taking_part:

@@ -13,9 +13,15 @@ from pulsarish.admin import policies as client
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.live import topics_changed
 from pulsarish.broker.policies.store import Effective, broker_defaults, decoded
-from pulsarish.broker.topics.sweep_plan import due
+from pulsarish.broker.topics.sweep_plan import due, overdue_ms
 from pulsarish.managed_ledger.chain import Chain
-from pulsarish.metadata.records import CursorRecord, NamespacePolicies, TopicLedger, TopicRecord
+from pulsarish.metadata.records import (
+    CompactedView,
+    CursorRecord,
+    NamespacePolicies,
+    TopicLedger,
+    TopicRecord,
+)
 from pulsarish.model import policies as model
 from pulsarish.model.errors import CorruptData, InvalidArgument
 from pulsarish.model.policies import POLICIES
@@ -194,6 +200,32 @@ def test_what_is_due_in_a_topic_by_its_metadata(
     )
     assert words in reason
     assert bool(words) == bool(reason), reason
+
+
+@pytest.mark.parametrize(
+    ("topic", "cursors", "minutes", "hours"),
+    [
+        (record(), {}, 60, 4),
+        (record(), {}, 0, 5),
+        (record(), {}, 300, 0),
+        (record(), {}, -1, 0),
+        (record(), {"s": OLD}, 60, 0),
+        (record(), {"s": CursorRecord(1, 9)}, 60, 4),
+        # Its node may be behind its ledger, so the node's position counts.
+        (record(), {"s": CursorRecord(1, 3, cursor_ledger=8)}, 60, 0),
+        (record(deleted=True), {}, 60, 0),
+        (record(ledgers=()), {}, 60, 0),
+        (record(compacted=CompactedView(1, 3)), {}, 60, 0),
+        (record(compacted=CompactedView(1, 9)), {}, 60, 4),
+    ],
+)
+def test_how_long_a_topic_keeps_a_ledger_beyond_its_policy(
+    topic: TopicRecord, cursors: dict[str, CursorRecord], minutes: int, hours: int
+) -> None:
+    policies = Effective(
+        DEFAULTS, {model.RETENTION: model.RetentionPolicies(minutes, -1 if minutes else 0)}
+    )
+    assert overdue_ms(topic, cursors, policies, NOW) == hours * HOUR_MS
 
 
 @pytest.mark.parametrize(

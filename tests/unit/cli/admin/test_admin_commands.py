@@ -407,6 +407,37 @@ def test_a_bookie_whose_decommissioning_has_no_end_in_time(server: AdminServer) 
     assert "Run the command again to wait longer" in done.stderr
 
 
+def test_orphans_are_shown_with_their_sizes_and_ages(server: AdminServer) -> None:
+    row = {
+        "kind": "ledger",
+        "path": "/ledgers/00/0000/L0007",
+        "ledgerId": 7,
+        "owner": "persistent://public/default/t",
+        "sizeBytes": 2_048,
+        "createdMs": 1_000,
+        "firstFoundMs": 7_201_000,
+        "deletable": True,
+        "why": "no topic names it",
+    }
+    node = {**row, "kind": "topic", "path": "/topics/a/b/c", "ledgerId": -1, "sizeBytes": -1}
+    found = {
+        "searchedMs": 10_801_000,
+        "failure": "no answer",
+        "deletionEnabled": False,
+        "orphans": [row, {**node, "createdMs": 0}],
+    }
+    server.answer("GET /admin/v2/ledgers/orphans", body=found)
+    done = run(server, "ledgers", "orphans", "-n", "5", "--after", "/a")
+    assert server.requests[-1][1] == "/admin/v2/ledgers/orphans?after=%2Fa&limit=5"
+    first, second = done.stdout.splitlines()[-2:]
+    assert re.split(r" {2,}", first) == ["ledger", "7", "2.0 KiB", "3h", "1h", row["why"]]
+    assert re.split(r" {2,}", second)[1:4] == ["/topics/a/b/c", "not known", "not known"]
+    assert "no answer" in done.stderr
+    assert json.loads(run(server, "ledgers", "orphans", "-o", "json").stdout) == found
+    server.answer("GET /admin/v2/ledgers/orphans", body={**found, "searchedMs": 0, "orphans": []})
+    assert "has not searched yet" in run(server, "ledgers", "orphans").stderr
+
+
 def test_options_that_no_broker_has_are_said_to_be_none(server: AdminServer) -> None:
     server.answer("GET /admin/v2/brokers/configuration/runtime", 200, {"cluster_name": "c"})
     assert (

@@ -130,6 +130,7 @@ SOUND = {
     "made anew": [
         ledger(1),
         topic(TopicLedger(1)),
+        (paths.topic(TOPIC), TopicRecord(deleting=(1,))),
         (paths.ledger(1), None),
         (paths.topic(TOPIC), None),
         ledger(2),
@@ -210,6 +211,10 @@ BROKEN = {
             ledger(1, OPEN, segments=(Segment(0, ("a", "b", "x")), SEGMENTS[1])),
         ],
         "segment-changed",
+    ),
+    "deleted in use": (
+        [ledger(1), topic(TopicLedger(1)), (paths.ledger(1), None)],
+        "deleted-in-use",
     ),
     "nobody's": ([topic(TopicLedger(1)), ledger(1), ledger(2)], "orphan"),
 }
