@@ -16,7 +16,13 @@ from google.protobuf.message import DecodeError, Message
 from pulsarish.client.connection.broker_stream import refused_credentials
 from pulsarish.client.connection.lookup_batcher import LookupBatcher
 from pulsarish.client.schemas.wire import schema_from
-from pulsarish.model.errors import ConnectError, ServiceNotReady, UnknownError, error_from_code
+from pulsarish.model.errors import (
+    ConnectError,
+    MetadataUnavailable,
+    ServiceNotReady,
+    UnknownError,
+    error_from_code,
+)
 from pulsarish.model.schema import Schema
 from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.network.addresses import is_tls
@@ -219,17 +225,26 @@ class Lookup:
         return await self._first(lambda address: self._follow(address, topic, wanted), avoid)
 
     async def _first(self, ask: Callable[[str], Awaitable[T]], avoid: str = "") -> T:
-        """Return the answer of the first broker that answers."""
+        """Return the answer of the first broker that answers.
+
+        One that does not reach the metadata service cannot answer; others may.
+        """
         failures: list[str] = []
+        away: MetadataUnavailable | None = None
         for address in sorted(self._addresses, key=lambda known: known == avoid):
             try:
                 answer = await ask(address)
             except (StreamBroken, TimeoutError) as error:
                 failures.append(str(error) or f"{address} gave no answer")
                 continue
+            except MetadataUnavailable as error:
+                away = error
+                continue
             if address != self._addresses[0]:
                 self._prefer(address)
             return answer
+        if away is not None:
+            raise away
         raise ConnectError(
             f"no broker of {', '.join(self._addresses)} can be reached: {'; '.join(failures)}"
         )
