@@ -64,6 +64,11 @@ class Bookies:
 
     # -- queries
 
+    @property
+    def is_metadata_away(self) -> bool:
+        """Whether there is no connection to the metadata service now."""
+        return self._records.state is not SessionState.CONNECTED
+
     def registered(self, member: str) -> bool:
         return member in self._registered
 

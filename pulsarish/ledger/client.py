@@ -34,6 +34,7 @@ from pulsarish.model.errors import (
     AlreadyClosed,
     EntryUnknown,
     InvalidArgument,
+    LedgerFenced,
     NoSuchLedger,
     NotAllowed,
     PulsarishError,
@@ -412,6 +413,16 @@ class LedgerClient:
 
         await asyncio.gather(*(ask(member) for member in self.bookies.members()))
 
+    async def find_fenced(self) -> None:
+        """Ask the bookies of all open ledgers, and stop the writers of those that are fenced.
+
+        A writer learns that from its next add anyway. An idle one would not.
+        """
+        writers = list(self._writers.values())
+        count = self._options.explicit_lac_ledgers_max
+        for start in range(0, len(writers), count):
+            await self._tell_lacs(writers[start : start + count], stops_fenced=True)
+
     def _check_open(self) -> None:
         if self._closed:
             raise AlreadyClosed("the ledger client is closed")
@@ -505,7 +516,7 @@ class LedgerClient:
         finally:
             self._lac_round_out = False
 
-    async def _tell_lacs(self, writers: list[LedgerWriter]) -> None:
+    async def _tell_lacs(self, writers: list[LedgerWriter], *, stops_fenced: bool = False) -> None:
         """Send the last confirmed entries of idle ledgers to their bookies, so that readers without
         recovery see them.
 
@@ -540,6 +551,8 @@ class LedgerClient:
             for place, code in zip(places, answers, strict=False):
                 if code == 0:
                     known[place].hear(to_publish[place][1].last_segment.members.index(member))
+                elif code == LedgerFenced.code and stops_fenced:
+                    to_publish[place][0].found_fenced(member)
         for (writer, _, lac), coverage in zip(to_publish, known, strict=True):
             if coverage.covered:
                 writer.lac_published(lac)

@@ -20,6 +20,7 @@ from pulsarish.ledger.placement import choose_replacement
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import (
     LedgerFenced,
+    MetadataUnavailable,
     NotEnoughBookies,
     PulsarishError,
     ServiceNotReady,
@@ -189,7 +190,9 @@ class Replicator:
                 self._resend(index)
                 self._settle()
                 return
-        if any(self._replacement(index, core.members) is not None for index in core.missing):
+        if self._may_change and any(
+            self._replacement(index, core.members) is not None for index in core.missing
+        ):
             self._start_change()
 
     def stop(self, error: PulsarishError) -> None:
@@ -228,14 +231,19 @@ class Replicator:
         )
         if isinstance(error, LedgerFenced) and not self._released:
             # Rule 4: one such answer ends this writer for good.
+            self.found_fenced(member)
+        else:
+            self._member_lost(member, f"{type(error).__name__}: {error}")
+
+    def found_fenced(self, member: str) -> None:
+        """Stop, because a bookie answered that the ledger is fenced."""
+        if not self._released:
             self.stop(
                 LedgerFenced(
                     f"ledger {self._ledger_id} is fenced, says bookie {member}: another client "
                     "recovers it"
                 )
             )
-        else:
-            self._member_lost(member, f"{type(error).__name__}: {error}")
 
     def answers_done(self) -> None:
         if self._released:
@@ -372,13 +380,23 @@ class Replicator:
         )
         return None if chosen is None else chosen.member
 
+    @property
+    def _may_change(self) -> bool:
+        """Whether a change could be stored now. Entries would wait for it (rule 2)."""
+        return self._recovery or not self._pool.bookies.is_metadata_away
+
     def _start_change(self) -> None:
-        """Start one change for all failures known now (rule 3)."""
+        """Start one change for all failures known now (rule 3).
+
+        While the metadata service is away, failed members are left out if possible, and replaced
+        when it is back.
+        """
         core = self.core
         members = list(core.members)
         replacements: dict[int, str] = {}
+        may_change = self._may_change or not core.viable_without(tuple(core.failed))
         for index in sorted((*core.failed, *core.missing)):
-            chosen = self._replacement(index, members)
+            chosen = self._replacement(index, members) if may_change else None
             if chosen is not None:
                 replacements[index] = members[index] = chosen
         gone = tuple(index for index in core.failed if index not in replacements)
@@ -419,6 +437,13 @@ class Replicator:
     async def _change(self, change: Change) -> None:
         try:
             stored = await self._owner.store_change(change)
+        except MetadataUnavailable as error:
+            self.stop(
+                MetadataUnavailable(
+                    f"ledger {self._ledger_id} lost bookies, and others could not be stored in "
+                    f"their place: {error}"
+                )
+            )
         except PulsarishError as error:
             self.stop(error)
         else:

@@ -234,6 +234,10 @@ class LedgerWriter:
         """
         self._replicator.fail(error)
 
+    def found_fenced(self, member: str) -> None:
+        """Stop, because a bookie answered that the ledger is fenced."""
+        self._replicator.found_fenced(member)
+
     def rests(self) -> bool:
         """Whether a tick would do nothing until the writer calls ``on_writer_busy``.
 

@@ -17,7 +17,12 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import Candidate
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer_core import Change, WriterCore
-from pulsarish.model.errors import LedgerClosed, NotEnoughBookies, PulsarishError
+from pulsarish.model.errors import (
+    LedgerClosed,
+    MetadataUnavailable,
+    NotEnoughBookies,
+    PulsarishError,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import Stream, World
@@ -39,6 +44,7 @@ class Bookies:
         self.book = AddressBook()
         self.members = members
         self.spare: list[str] = []
+        self.is_metadata_away = False
         self._streams: dict[str, Stream] = {}
         self._answered: dict[str, int] = {}
 
@@ -134,11 +140,15 @@ class Bench:
         self.pool = Pool(world, bookies)
         self.world = SimpleNamespace(clock=world.clock, tasks=world.tasks, random=random.Random(1))
 
-    def replicator(self, ledger_id: int, ack_quorum: int = 2) -> tuple[Replicator, Owner]:
+    def replicator(
+        self, ledger_id: int, ack_quorum: int = 2, *, recovery: bool = True
+    ) -> tuple[Replicator, Owner]:
         metadata = LedgerMetadata(ledger_id, 3, 3, ack_quorum, PURPOSE, (Segment(0, MEMBERS),))
         owner = Owner()
         core = WriterCore(metadata)
-        owner.replicator = Replicator(self.world, OPTIONS, self.pool, core, owner, recovery=True)  # type: ignore[arg-type]  # fakes
+        owner.replicator = Replicator(
+            self.world, OPTIONS, self.pool, core, owner, recovery=recovery
+        )  # type: ignore[arg-type]  # fakes
         return owner.replicator, owner
 
     async def push(self, replicator: Replicator, size_bytes: int) -> None:
@@ -232,6 +242,46 @@ def test_room_that_a_change_makes_is_announced() -> None:
         await asyncio.sleep(SOON / 100)
         assert owner.announcements > before
         assert not replicator.crowded
+
+    play(story)
+
+
+def test_without_metadata_a_member_is_left_out_and_replaced_when_they_are_back() -> None:
+    async def story(bench: Bench) -> None:
+        replicator, owner = bench.replicator(1, recovery=False)
+        bench.bookies.spare.append("spare")
+        bench.bookies.is_metadata_away = True
+        await bench.push(replicator, 100)
+        await bench.bookies.break_stream("C")
+        assert not replicator.core.changing, "it could not be stored now"
+        for member in ("A", "B"):
+            await bench.bookies.answer(member, AddResult(1, 0, 0, 0))
+        assert owner.announced == 0
+        bench.pool.usable = lambda member: member == "spare"  # type: ignore[method-assign]
+        replicator.mend()
+        assert replicator.core.members == MEMBERS
+        bench.bookies.is_metadata_away = False
+        replicator.mend()
+        await asyncio.sleep(SOON)
+        assert replicator.core.members == ("A", "B", "spare")
+
+    play(story)
+
+
+def test_without_metadata_a_ledger_below_its_quorum_ends_by_their_name() -> None:
+    async def story(bench: Bench) -> None:
+        replicator, owner = bench.replicator(1, recovery=False)
+        bench.bookies.spare.append("spare")
+        bench.bookies.is_metadata_away = True
+
+        async def store_change(_change: Change) -> LedgerMetadata:
+            raise MetadataUnavailable("the metadata service is away")
+
+        owner.store_change = store_change  # type: ignore[method-assign]
+        await bench.push(replicator, 100)
+        await bench.bookies.break_stream("B", "C")
+        assert isinstance(owner.ended_by, MetadataUnavailable)
+        assert "ledger 1 lost bookies" in str(owner.ended_by)
 
     play(story)
 
