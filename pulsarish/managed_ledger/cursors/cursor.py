@@ -77,6 +77,7 @@ class Cursor:
         # the present write; all callers that wait for it share its result
         self._round: asyncio.Future[None] | None = None
         self._flush_due = False
+        self._not_durable_yet = ""  # why the last flush failed
         self._watching = False
 
     def use_options(self, options: ManagedLedgerOptions) -> None:
@@ -350,7 +351,12 @@ class Cursor:
         except TopicFenced:
             return  # ``fence`` informs the topic and its clients
         except PulsarishError as error:
-            _log.warning("acknowledgements not durable yet", cursor=self.name, error=error)
+            if self._not_durable_yet != str(error):
+                # Once for each reason: the metadata service may be away for hours.
+                _log.warning("acknowledgements not durable yet", cursor=self.name, error=error)
+            self._not_durable_yet = str(error)
+        else:
+            self._not_durable_yet = ""
         self._changed()
 
     async def flush(self) -> None:
