@@ -82,15 +82,20 @@ class Registrar:
 
     async def run(self) -> None:
         backoff = Backoff(_RETRY_SECONDS, _RETRY_MAX_SECONDS)
+        failing = ""
         while not self._stopping:
             self._wake.clear()
             try:
                 self.registered = await self._ensure()
                 self._tried.set()
                 backoff.reset()
+                failing = ""
             except (PulsarishError, Conflict) as error:
                 self.registered = False
-                _log.warning("not registered, trying again", reason=error)
+                if str(error) != failing:
+                    # Once for each reason: the metadata service may be away for hours.
+                    _log.warning("not registered, trying again", reason=error)
+                failing = str(error)
                 await self._clock.sleep(backoff.next_seconds())
                 continue
             try:

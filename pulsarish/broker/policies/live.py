@@ -60,6 +60,7 @@ class LivePolicies:
         # By path of a namespace's node: a version that every loaded topic of it has seen.
         self._seen: dict[str, NamespacePolicies] = {}
         self._refreshing: dict[str, None] = {}
+        self._failing: dict[str, str] = {}  # by path: why it could not be read
         namespaces.changed = self._namespace_changed
 
     async def read(self, name: TopicName, *, is_new: bool = False) -> Effective:
@@ -104,6 +105,7 @@ class LivePolicies:
                 continue
         finally:
             del self._refreshing[path]
+            self._failing.pop(path, None)
         if not topics:
             del self._seen[path]
 
@@ -125,9 +127,13 @@ class LivePolicies:
         except NotFound:
             return True  # the namespace is gone, and so are its topics
         except PulsarishError as error:
-            _log.warning("policies are read again", namespace=path, reason=error)
+            if self._failing.get(path) != str(error):
+                # Once for each reason: the metadata service may be away for hours.
+                _log.warning("policies are read again", namespace=path, reason=error)
+            self._failing[path] = str(error)
             await self._world.clock.sleep(_RETRY_SECONDS)
             return False
+        self._failing.pop(path, None)
         self._tell(own if now.policies == before.policies else topics, effective, values)
         self._seen[path] = now
         return False
