@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from pulsarish.broker.audit_topic import AuditTopic
@@ -19,6 +19,7 @@ from pulsarish.broker.http.openapi import openapi_route
 from pulsarish.broker.listeners import ListenerPlan, Listeners
 from pulsarish.broker.metrics import BrokerMetrics
 from pulsarish.broker.ownership.balancer import Balancer
+from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.grant_policy import GrantPolicy
@@ -139,7 +140,13 @@ class Broker:
         )
         self._sessions = OpenSessions(world, callers, gate)
         self._ownership = Ownership(
-            world, config, records, lost=self._lost, take_lag_max=take_lag_max
+            world,
+            config,
+            records,
+            ledgers=self._ledgers,
+            lost=self._lost,
+            taken=self._taken,
+            take_lag_max=take_lag_max,
         )
         self._topics = LoadedTopics(
             world, config, records, self._ledgers, self._namespaces, self._ownership
@@ -397,6 +404,12 @@ class Broker:
         found = []
         if shortage := self._ledgers.bookies.shortage(self._config.managed_ledger.ack_quorum):
             found.append(shortage)
+        if since_ms := self._ownership.away_since_ms:
+            seconds = (self._world.clock.wall_ms() - since_ms) // 1000
+            found.append(
+                f"the metadata service is away for {seconds} s: open topics are served, all else "
+                "waits"
+            )
         if self._config.authorization_report_only:
             found.append("authorization is not enforced: authorization_report_only is true")
         return found
@@ -407,6 +420,10 @@ class Broker:
         Other brokers may serve them now (rule 19).
         """
         self._topics.drop_all(reason)
+
+    def _taken(self, bundles: Sequence[Bundle]) -> None:
+        """Drop the topics of bundles that other brokers took while the metadata were away."""
+        self._topics.drop_bundles(bundles, "another broker took it while the metadata were away")
 
     async def stop(self) -> None:
         """Stop gracefully: hand over the bundles one by one, unregister so that others take over at

@@ -113,6 +113,13 @@ class BrokerMetrics:
             lambda: int(ownership.serving),
         )
         read(
+            "pulsarish_broker_without_metadata",
+            "gauge",
+            "1 while this broker serves its open topics although no broker reaches the metadata "
+            "service.",
+            lambda: int(ownership.away_since_ms > 0),
+        )
+        read(
             "pulsarish_publish_bytes_in_flight",
             "gauge",
             "Bytes received and not answered.",

@@ -33,6 +33,10 @@ class LimitedStore:
     def zxid(self) -> int:
         return self._store.zxid
 
+    @property
+    def answered_at(self) -> float:
+        return self._store.answered_at
+
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._store.listen(changed)
 

@@ -66,8 +66,10 @@ class Guard(Protocol):
     """Decide whether the tree may be trusted and written."""
 
     @property
-    def is_older(self) -> bool:
-        """Whether the tree is known to be older than it was."""
+    def is_closed(self) -> bool:
+        """Whether it is known that nothing may be read and written now, so that repeating a request
+        is useless.
+        """
         ...
 
     async def check(self) -> None:
@@ -197,6 +199,11 @@ class Records:
         """The greatest transaction id that this session has seen, as ``MetadataStore.zxid``."""
         return self._store.zxid
 
+    @property
+    def answered_at(self) -> float:
+        """When the last answered request was sent, as ``MetadataStore.answered_at``."""
+        return self._store.answered_at
+
     async def close(self) -> None:
         """End the session. Only the code that opened the store calls this."""
         await self._store.close()
@@ -228,7 +235,7 @@ class Records:
             try:
                 await self._guard.check()
             except MetadataUnavailable as error:
-                if self._guard.is_older:
+                if self._guard.is_closed:
                     raise
                 # The connection broke before anything was sent. Callers retry as if it had broken
                 # after that.

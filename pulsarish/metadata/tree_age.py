@@ -61,6 +61,8 @@ class TreeAge:
         self.seen = seen
         self.mark: RestoredTree | None = None
         """The tree's mark when this node last looked."""
+        self.outage = ""
+        """Why nothing may be read and written, whatever the age; empty: it may."""
         self._records = records
         self._clock = clock
         self._keep = keep
@@ -83,6 +85,10 @@ class TreeAge:
         """Whether the tree was older than some node has seen, when this node last looked."""
         return self.mark is not None and self.mark.older
 
+    @property
+    def is_closed(self) -> bool:
+        return bool(self.outage) or self.is_older
+
     def export(self, metrics: Metrics) -> None:
         """Register the metrics of the tree."""
         metrics.read(
@@ -101,6 +107,13 @@ class TreeAge:
             self._changed()
 
     async def check(self) -> None:
+        """Raise ``MetadataUnavailable`` during an ``outage``, and as ``check_age``."""
+        if not self.outage:
+            await self.check_age()
+        if self.outage:
+            raise MetadataUnavailable(self.outage)
+
+    async def check_age(self) -> None:
         """Raise ``MetadataUnavailable`` while the tree is older than some node has seen: nothing
         may be decided from it.
 

@@ -584,6 +584,14 @@ class MetadataStore(Protocol):
         """
         ...
 
+    @property
+    def answered_at(self) -> float:
+        """When the last answered request was sent, by the node's monotonic clock.
+
+        An idle session sends one each third of its timeout at least.
+        """
+        ...
+
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         """Call ``changed`` in the loop at each change of the session's state."""
         ...

@@ -135,14 +135,13 @@ class NonPersistentTopics:
             ),
         )
 
-    def close_bundle(self, bundle: Bundle, bundles: int, to: BrokerRegistration | None) -> None:
+    def close_bundle(
+        self, bundle: Bundle, reason: str, to: BrokerRegistration | None = None
+    ) -> None:
         """Close the topics of a bundle, which goes to the broker ``to`` or to any."""
         for topic in list(self.open.values()):
-            name = topic.name
-            if (name.tenant, name.namespace) == (bundle.tenant, bundle.namespace) and bundle_of(
-                name, bundles
-            ) == bundle:
-                self.close(name, topic_leaves(name, "its bundle is being unloaded", to))
+            if bundle.covers(topic.name):
+                self.close(topic.name, topic_leaves(topic.name, reason, to))
 
     def close_all(self, reason: str) -> None:
         for topic in list(self.open.values()):

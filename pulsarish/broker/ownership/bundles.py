@@ -36,6 +36,14 @@ class Bundle:
     def __str__(self) -> str:
         return f"{self.tenant}/{self.namespace}/{self.range}"
 
+    def covers(self, name: TopicName) -> bool:
+        """Return whether a topic (or one partition) hashes to this bundle."""
+        if (name.tenant, name.namespace) != (self.tenant, self.namespace):
+            return False
+        low, high = (int(edge, 16) for edge in self.range.split("_"))
+        value = zlib.crc32(name.full.encode())
+        return low <= value < high or value == high == _HASHES - 1
+
 
 def _range(index: int, count: int) -> str:
     low = index * _HASHES // count

@@ -80,7 +80,7 @@ def judge(
 class Owned:
     """The bundles that this broker serves, with their epochs.
 
-    Cleared at once when the session or the registration is lost.
+    Cleared at once when this broker may not serve any more.
     """
 
     def __init__(self) -> None:

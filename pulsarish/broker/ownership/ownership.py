@@ -13,15 +13,17 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.core import Mine, Owned, OwnerOf, Unknown, judge
 from pulsarish.broker.ownership.leader import LeaderElection
+from pulsarish.broker.ownership.outage import Outage
 from pulsarish.broker.ownership.placement import Candidate, namespace_of
 from pulsarish.broker.ownership.placement_rules import PlacementRules
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.ownership.suspicion import Judge, Peers, SuspicionLimits
+from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
 from pulsarish.model.errors import MetadataUnavailable, NotAllowed, ServiceNotReady
-from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.containment import Critical, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import (
     CallFailed,
@@ -38,6 +40,11 @@ __all__ = ["OwnerSilent", "Ownership"]
 
 _log = get_logger("broker.ownership")
 
+_AWAY = (
+    "the metadata service is away: no broker reaches it. Open topics continue; new topics, "
+    "subscriptions and ledgers, and all changes, wait for its return"
+)
+
 
 class OwnerSilent(ServiceNotReady):
     """The owner does not answer and may not be evicted yet.
@@ -50,7 +57,10 @@ class Ownership:
     """Acquires and releases bundles, and watches the other brokers.
 
     Args:
+        ledgers: the ledgers of this broker. The ``outage`` of their age is set while this broker
+            continues without metadata.
         lost: called at once when everything that this broker owned may be served elsewhere.
+        taken: called at once with the bundles that other brokers took while the metadata were away.
         take_lag_max: returns the worst lag of its event loop in seconds since the last call.
     """
 
@@ -60,7 +70,9 @@ class Ownership:
         config: BrokerConfig,
         records: Records,
         *,
+        ledgers: LedgerClient,
         lost: Callable[[str], None],
+        taken: Callable[[Sequence[Bundle]], None],
         take_lag_max: Callable[[], float],
     ) -> None:
         self.owned = Owned()
@@ -70,7 +82,23 @@ class Ownership:
         """Returns the CPU time of this process, as a share of one core."""
         self.placement = PlacementRules(world, records)
         self.leader = LeaderElection(world, records)
-        self.registry = BrokerRegistry(world, records, lost=self._lost, registered=self._registered)
+        self.registry = BrokerRegistry(
+            world,
+            records,
+            lost=self._lost,
+            registered=self._registered,
+            why_end=self._why_end_now,
+            returned=self._find_taken,
+        )
+        self.away_since_ms = 0
+        """Since when this broker continues without metadata, by the wall clock; 0: it does not."""
+        # A check of the outage is late by one interval of pings at most.
+        self._outage = Outage(
+            (config.metadata_session_timeout_ms - config.broker_ping_interval_ms) / 1000
+        )
+        self._ledgers = ledgers
+        self._age = ledgers.age
+        self._tell_taken = taken
         self.peers = Peers(
             SuspicionLimits(
                 config.broker_silence_before_eviction_ms / 1000,
@@ -104,9 +132,11 @@ class Ownership:
         )
 
     def _registered(self, me: BrokerRegistration) -> None:
+        self._end_outage()
         self.leader.stand(me)
 
     def _lost(self, reason: str) -> None:
+        self._end_outage()
         self.owned.clear()
         self._leases.clear()
         self.leader.stand(None)
@@ -116,6 +146,75 @@ class Ownership:
     def serving(self) -> bool:
         """Whether this broker is registered and may serve what it owns."""
         return self.registry.me is not None and not self._stopped
+
+    # -- without metadata
+
+    def _why_end_now(self) -> str:
+        """Return why this broker must stop serving, now that its session is lost.
+
+        If it need not, it continues without metadata.
+        """
+        why = self._why_end(begins=True)
+        if not why:
+            self.away_since_ms = self._world.clock.wall_ms()
+            self._age.outage = _AWAY
+            self.leader.stand(None)
+            _log.error("the metadata service is away", bundles=len(self.owned))
+            _ = run_in_background(
+                self._world.tasks, self._world.clock, "fenced ledgers", self._find_fenced
+            )
+        return why
+
+    async def _find_fenced(self) -> None:
+        """Stop what a broker took over that this one does not know.
+
+        Such a broker was registered after this one lost its session.
+        """
+        while self.registry.away and not self._stopped:
+            await self._world.clock.sleep(self._config.metadata_session_timeout_ms / 4000)
+            await self._ledgers.find_fenced()
+
+    def _why_end(self, *, begins: bool) -> str:
+        others = [other.instance_id for other in self.registry.others()]
+        return self._outage.why_end(others, self._world.clock.monotonic(), begins=begins)
+
+    def _check_outage(self) -> None:
+        if self.registry.away and (why := self._why_end(begins=False)):
+            self.registry.gone(f"the metadata session is lost, and {why}")
+
+    def _end_outage(self) -> None:
+        if self.away_since_ms:
+            seconds = (self._world.clock.wall_ms() - self.away_since_ms) / 1000
+            _log.warning("the outage of the metadata is over", seconds=seconds)
+            self.away_since_ms, self._age.outage = 0, ""
+
+    def is_away_for(self, instance_id: str) -> bool:
+        """Return whether this broker does not reach the metadata service, and that instance was
+        registered when it last did.
+        """
+        silent_seconds = self._world.clock.monotonic() - self._records.answered_at
+        is_away = silent_seconds * 2000 > self._config.metadata_session_timeout_ms
+        return is_away and instance_id in self.registry.alive
+
+    async def _find_taken(self) -> None:
+        """Give up the bundles that other brokers took while the metadata were away.
+
+        Raises ``MetadataUnavailable``.
+        """
+        bundles = self.owned.bundles()
+        await self._age.check_age()
+        records = Records(self._world.metadata, self._world.clock, self._world.random)
+        found = await records.get_many([bundle.path for bundle in bundles], BundleOwner)
+        taken: list[Bundle] = []
+        for bundle, record in zip(bundles, found, strict=True):
+            epoch = self.owned.epoch(bundle)
+            mine = judge(record, self.registry.instance_id, {})
+            if epoch is not None and mine != Mine(epoch):
+                self.owned.released(bundle)
+                taken.append(bundle)
+        if taken:
+            _log.warning("bundles were taken while the metadata were away", bundles=len(taken))
+            self._tell_taken(taken)
 
     # -- owners
 
@@ -351,9 +450,13 @@ class Ownership:
 
     async def _ping_once(self, other: BrokerRegistration) -> bool:
         request = pb.PingRequest(
-            broker_id=other.broker_id, instance_id=other.instance_id, admin_key=other.admin_key
+            broker_id=other.broker_id,
+            instance_id=other.instance_id,
+            admin_key=other.admin_key,
+            from_instance=self.registry.instance_id,
         ).SerializeToString()
         clock = self._world.clock
+        asked_at = clock.monotonic()
         try:
             data = await self._world.connections.call(
                 other.address,
@@ -363,6 +466,7 @@ class Ownership:
             )
         except Unreachable:
             self.peers.refused(other.instance_id, clock.monotonic())
+            self._outage.refused(other.instance_id)
             return False
         except (StreamBroken, TimeoutError, CallFailed) as error:
             _log.debug("ping failed", broker=other.broker_id, reason=error)
@@ -377,6 +481,7 @@ class Ownership:
                 reason=error,
             )
             return False
+        self._outage.answered(other.instance_id, asked_at, is_away=answer.metadata_away)
         if answer.instance_id != other.instance_id:
             # Another instance has this address: the registered one is gone.
             self.peers.replaced(other.instance_id, clock.monotonic())
@@ -421,6 +526,8 @@ class Ownership:
             for instance_id in self.peers.names():
                 if instance_id not in known:
                     self.peers.disappeared(instance_id)
+                    self._outage.disappeared(instance_id)
+            self._check_outage()
             if not others:
                 # Without another broker there is none to suspect, so nothing is timed.
                 await self.registry.wait_for_change()

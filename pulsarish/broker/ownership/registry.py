@@ -1,15 +1,19 @@
 """This broker's registration and its view of the other registrations: ephemeral nodes named by
 instance id.
 
-The instance id is new with each session. So a broker that evicts deletes exactly the instance that
-it judged, and an old owner record never becomes valid again. ``lost`` is called at once when the
-session or the node is gone; then the broker registers again.
+A broker registers under a new instance id. So a broker that evicts deletes exactly the instance
+that it judged. ``lost`` is called at once when the session or the node is gone; then the broker
+registers again.
+
+While no broker reaches the metadata service, a broker without a session keeps its instance. When it
+reaches the service again, it registers the same instance in its new session, and asks which of its
+bundles were taken meanwhile (``returned``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
@@ -34,7 +38,13 @@ _ADMIN_KEY_BITS = 128
 class BrokerRegistry:
     """Registers this broker and watches the other registrations.
 
-    ``lost`` and ``registered`` are called in the event loop.
+    Args:
+        lost: called in the event loop when this broker may not serve any more.
+        registered: called in the event loop with a new registration.
+        why_end: called in the event loop when the session is lost. Returns why this broker may not
+            continue without one; empty: it continues.
+        returned: called when this broker is registered again after it continued without a session.
+            If it raises, this is tried again.
     """
 
     def __init__(
@@ -44,13 +54,21 @@ class BrokerRegistry:
         *,
         lost: Callable[[str], None],
         registered: Callable[[BrokerRegistration], None],
+        why_end: Callable[[], str],
+        returned: Callable[[], Awaitable[None]],
     ) -> None:
+        self.away = False
+        """Whether this broker continues although its session, and perhaps its registration, is
+        gone.
+        """
         self.alive: dict[str, BrokerRegistration] = {}
         self.me: BrokerRegistration | None = None
         self._world = world
         self._records = records
         self._lost = lost
         self._registered = registered
+        self._why_end = why_end
+        self._returned = returned
         self._changed = asyncio.Event()
         self._alive_changed = asyncio.Event()
         self._stopped = False
@@ -86,11 +104,18 @@ class BrokerRegistry:
         await self._alive_changed.wait()
 
     def _session_changed(self, state: SessionState) -> None:
-        if state is SessionState.LOST:
-            self._gone("the metadata session is lost")
+        if state is SessionState.LOST and self.me is not None and not self.away:
+            why = self._why_end()
+            if why:
+                self.gone(f"the metadata session is lost, and {why}")
+            else:
+                self.away = True
         self._changed.set()
 
-    def _gone(self, reason: str) -> None:
+    def gone(self, reason: str) -> None:
+        """Serve nothing any more, and register with a new instance id."""
+        self.away = False
+        self._changed.set()
         if self.me is not None:
             _log.warning("not registered any more", instance=self.me.instance_id, reason=reason)
             self.me = None
@@ -100,8 +125,11 @@ class BrokerRegistry:
         while not self._stopped:
             self._changed.clear()
             try:
-                if self.me is None and self._records.state is SessionState.CONNECTED:
-                    await self._register(template)
+                if self._records.state is SessionState.CONNECTED:
+                    if self.me is None:
+                        await self._register(template)
+                    elif self.away:
+                        await self._register_again(self.me)
                 await self._look()
             except MetadataUnavailable as error:
                 _log.debug("registry waits for metadata", reason=error)
@@ -147,6 +175,27 @@ class BrokerRegistry:
         self._first.set()
         _log.info("registered", instance=instance_id, address=me.address)
 
+    async def _register_again(self, me: BrokerRegistration) -> None:
+        """Register the same instance in the present session, and stop being ``away``.
+
+        The registration of the former session may still be there.
+        """
+        records = self._records
+        session_id = records.session_id
+        path = paths.broker(me.instance_id)
+        node = (await records.nodes([path]))[0]
+        if node is None or node.session_id != session_id:
+            former = [] if node is None else [Op("delete", path)]
+            await records.commit([*former, Op("create_ephemeral", path, encode_record(me))])
+        await self._returned()
+        if self.me is not me or not self.away:
+            return
+        if records.session_id == session_id and records.state is not SessionState.LOST:
+            self.away = False
+            self.alive[me.instance_id] = me
+            self._registered(me)
+            _log.info("registered again", instance=me.instance_id)
+
     async def _drop_predecessors(self, address: str) -> None:
         """Delete registrations at this address: their processes are gone, because this process
         holds the address.
@@ -178,13 +227,13 @@ class BrokerRegistry:
         self.alive = alive
         self._alive_changed.set()
         me = self.me
-        if me is not None and me.instance_id not in alive:
+        if me is not None and me.instance_id not in alive and not self.away:
             # A list from before the registration does not count: read the node itself.
             await records.sync(paths.BROKERS)
             evicted = (await records.nodes([paths.broker(me.instance_id)]))[0] is None
             # the session may have been lost in the meantime, and with it this registration
             if evicted and self.me is me:
-                self._gone("evicted: the registration was deleted")
+                self.gone("evicted: the registration was deleted")
             self._changed.set()
 
     async def is_registered(self, instance_id: str) -> bool:

@@ -306,7 +306,8 @@ class GrpcCalls:
         broker: the key in its registration says that they are brokers. One that has the key of an
         earlier registration gets the empty answer, too: that registration is gone.
         """
-        key = _parsed(pb.PingRequest, data).admin_key
+        request = _parsed(pb.PingRequest, data)
+        key = request.admin_key
         if not key:
             try:
                 _ = await self._callers.identify_caller(caller)
@@ -323,6 +324,7 @@ class GrpcCalls:
             loop_lag_ms=self._lag_seconds() * 1000,
             bundles=len(ownership.owned),
             draining=ownership.draining,
+            metadata_away=ownership.is_away_for(request.from_instance),
         )
         if key and ownership.placement.current:
             answer.usage_percent = ownership.cpu_percent()

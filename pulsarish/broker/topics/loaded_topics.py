@@ -38,6 +38,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, TopicRecord
 from pulsarish.model.errors import (
     AlreadyExists,
+    MetadataUnavailable,
     PulsarishError,
     TopicFenced,
     TopicNotFound,
@@ -245,9 +246,14 @@ class LoadedTopics:
             closed.set()
 
     async def unload(self, name: TopicName) -> None:
-        """Close a topic; its clients look it up again. Does nothing if it is not loaded."""
+        """Close a topic; its clients look it up again. Does nothing if it is not loaded.
+
+        Raises ``MetadataUnavailable`` while no broker could load it again.
+        """
         topic = self.loaded.get(name.full)
         if topic is not None:
+            if self._ledgers.age.outage:
+                raise MetadataUnavailable(self._ledgers.age.outage)
             await self._unload(
                 topic, TopicFenced(f"topic {name} is being unloaded; look it up again")
             )
@@ -263,7 +269,7 @@ class LoadedTopics:
 
     async def _close_bundle(self, bundle: Bundle, to: BrokerRegistration | None) -> None:
         policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)
-        self.not_kept.close_bundle(bundle, policies.bundles, to)
+        self.not_kept.close_bundle(bundle, "its bundle is being unloaded", to)
         topics = [
             topic
             for topic in self.loaded.values()
@@ -308,9 +314,24 @@ class LoadedTopics:
         """
         topics = list(self.loaded.values())
         _log.warning("all topics are dropped", topics=len(topics), reason=reason)
-        self.loaded.clear()
         self.not_kept.close_all(reason)
+        self._drop(topics, reason)
+
+    def drop_bundles(self, bundles: Sequence[Bundle], reason: str) -> None:
+        """Stop serving the topics of these bundles at once, as ``drop_all`` does."""
+        topics = [
+            topic
+            for topic in self.loaded.values()
+            if any(bundle.covers(topic.name) for bundle in bundles)
+        ]
+        _log.warning("topics are dropped", topics=len(topics), reason=reason)
+        for bundle in bundles:
+            self.not_kept.close_bundle(bundle, reason)
+        self._drop(topics, reason)
+
+    def _drop(self, topics: Sequence[Topic], reason: str) -> None:
         for topic in topics:
+            del self.loaded[topic.name.full]
             try:
                 topic.stop_serving(
                     TopicFenced(
@@ -446,7 +467,11 @@ class LoadedTopics:
     async def _close_unused(self, topic: Topic) -> None:
         """Close a topic that was opened only for maintenance, once that is done."""
         await topic.compaction.settled()
-        if self.loaded.get(topic.name.full) is topic and not topic.connected:
+        if (
+            self.loaded.get(topic.name.full) is topic
+            and not topic.connected
+            and not self._ledgers.age.outage
+        ):
             await self.unload(topic.name)
 
     def _policies_changed(self, topic: ServedTopic, policies: Effective) -> None:

@@ -117,6 +117,10 @@ class LocalStore:
     def zxid(self) -> int:
         return self._local.zxid
 
+    @property
+    def answered_at(self) -> float:
+        return self._local.clock.monotonic()
+
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._listeners.append(changed)
 

@@ -162,6 +162,10 @@ class ZooKeeperStore:
     def zxid(self) -> int:
         return self._last_zxid if self._client is None else self._client.seen_zxid
 
+    @property
+    def answered_at(self) -> float:
+        return self._pipeline.answered_sent_at
+
     async def start(self) -> None:
         """Open the first session. Wait for a server as long as the caller does.
 

@@ -21,7 +21,8 @@ The other checks:
 * ``deleted-in-use``: a ledger is deleted that a topic or a cursor uses.
 * ``two-owners``: more than one broker holds a topic's record.
 * ``two-active``: an exclusive or failover subscription has more than one active consumer.
-* ``overdue``: a broker serves although its metadata session is lost by its own clock.
+* ``overdue``: a broker serves although its metadata session is lost by its own clock and another
+  broker reaches the metadata service, or has another owner for longer than a session lasts.
 * ``check``: a core says that it is not sound.
 * ``limit``: a queue or cache is beyond its configured size.
 * ``no-progress``: a subscription has a backlog, permits and no reason to wait, and neither reads
@@ -49,7 +50,10 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Purpose
 from pulsarish.model.position import Position
 from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster.core_checks import check_cores
+from pulsarish.sim.world.metadata_service import SESSION_TIMEOUT_SECONDS
+from pulsarish.sim.world.metadata_store import SimMetadata
 from pulsarish.wire.json_record import decode_record
 
 if TYPE_CHECKING:
@@ -62,6 +66,11 @@ _LOOKS: Final = 3
 _DELAYED_LOOKS: Final = 12
 
 Report = Callable[[str, str], None]
+
+_PING_SECONDS: Final = 3.0
+"""Within which a broker asks each other one, and has its answer or none."""
+_BOUND_SECONDS: Final = SESSION_TIMEOUT_SECONDS + _PING_SECONDS
+"""How long two brokers may deliver messages of a topic."""
 
 
 class Invariants:
@@ -81,6 +90,8 @@ class Invariants:
         self._listed: dict[int, str] = {}
         """Each ledger that ever was in a topic's list, and the topic's path."""
         self._stalls: dict[str, Stall] = {}
+        # by topic and broker: since when another broker has loaded the topic, too
+        self._served_twice: dict[tuple[str, str], float] = {}
         self._gone: set[int] = set()
         """Ledgers that left a list again: they were trimmed or their topic was deleted."""
         cluster.sim.metadata.committed = self._committed
@@ -347,9 +358,13 @@ class Invariants:
         active: dict[tuple[str, str], str] = {}
         for name, topic in self._cluster.loaded_topics():
             if self._cluster.is_lost(name) and not topic.log.fenced:
-                self._report(
-                    "overdue", f"{topic.name} is served by {name}, whose metadata session is lost"
-                )
+                if other := self._reaching(name):
+                    self._report(
+                        "overdue",
+                        f"{topic.name} is served by {name}, whose metadata session is lost, "
+                        f"although {other} reaches the metadata service",
+                    )
+                self._one_server(name, topic)
             version = self._held_at(topic)
             if version is None:
                 continue
@@ -375,6 +390,52 @@ class Invariants:
                         f"{subscription.name} of {topic.name} has an active consumer on {other} "
                         f"and on {name}",
                     )
+
+    def _reaching(self, name: str) -> str:
+        """Return a broker that a broker without a session knows, and that has reached the metadata
+        service for so long that it cannot have said otherwise; empty: there is none.
+        """
+        brokers = dict(self._cluster.brokers_up())
+        nodes, now = self._cluster.sim.nodes, self._cluster.sim.loop.time()
+        store, known = self._store(name), brokers[name]._ownership.registry.alive
+        for other, broker in brokers.items():
+            theirs = self._store(other)
+            if (
+                other != name
+                and not nodes[name].paused
+                and not nodes[other].paused
+                and broker._ownership.registry.instance_id in known
+                and theirs.state is SessionState.CONNECTED
+                and not theirs.is_silent
+                and (
+                    theirs.reached_since < store.changed_at - _PING_SECONDS
+                    or theirs.reached_since < now - _BOUND_SECONDS
+                )
+            ):
+                return other
+        return ""
+
+    def _store(self, name: str) -> SimMetadata:
+        world = self._cluster.sim.nodes[name].world
+        assert world is not None
+        assert isinstance(world.metadata, SimMetadata)
+        return world.metadata
+
+    def _one_server(self, name: str, topic: Topic) -> None:
+        """Check that a broker without a session ends soon when another one has the topic."""
+        full, now = topic.name.full, self._cluster.sim.loop.time()
+        others = [
+            other
+            for other, theirs in self._cluster.loaded_topics()
+            if other != name and theirs.name.full == full and not theirs.log.fenced
+        ]
+        if not others:
+            self._served_twice.pop((full, name), None)
+        elif now - self._served_twice.setdefault((full, name), now) > _BOUND_SECONDS:
+            self._report(
+                "overdue",
+                f"{full} is served by {name}, whose metadata session is lost, and by {others[0]}",
+            )
 
     # -- at the end of the run
 

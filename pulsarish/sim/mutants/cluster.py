@@ -5,7 +5,7 @@ trimming, the client's resending.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import count, islice
 from typing import Any, Final
@@ -19,7 +19,7 @@ from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
-from pulsarish.broker.ownership.registry import BrokerRegistry
+from pulsarish.broker.ownership.outage import Outage
 from pulsarish.broker.publishing.dedup import Deduplication, Verdict
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
 from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
@@ -41,7 +41,6 @@ from pulsarish.model.filter_terms import FilteredMessage
 from pulsarish.model.ledger_metadata import LedgerState
 from pulsarish.model.message_filter import MessageFilter
 from pulsarish.model.position import Position
-from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster.cluster import ClusterSettings
 from pulsarish.sim.programs.optional_programs import extras_of
 from pulsarish.sim.workloads.cluster import Result, run_seed
@@ -105,10 +104,10 @@ def _no_wait(_was: object) -> object:
 
 
 def _goes_on_without_session(_was: object) -> object:
-    def session_changed(registry: BrokerRegistry, _state: SessionState) -> None:
-        registry._changed.set()
+    def why_end(_outage: Outage, _others: Collection[str], _now: float, *, begins: bool) -> str:
+        return ""
 
-    return session_changed
+    return why_end
 
 
 def _batch_as_a_whole(_was: object) -> object:
@@ -497,9 +496,9 @@ CLUSTER_MUTANTS: Final = (
     ),
     _mutant(
         "served_without_a_session",
-        "a broker stops serving when its session is over by its own clock",
+        "a broker whose session is lost stops serving when another one reaches the metadata",
         (19,),
-        replacing(BrokerRegistry, "_session_changed", _goes_on_without_session),
+        replacing(Outage, "why_end", _goes_on_without_session),
         _check_without_metadata,
     ),
     _mutant(

@@ -53,7 +53,7 @@ class RenewedCounts:
 class _Waits:
     """Lets the commits of one opening wait from the time when it is told to; a ``Guard``."""
 
-    is_older = False
+    is_closed = False
 
     def __init__(self, clock: Clock, rng: random.Random) -> None:
         self.waits = False

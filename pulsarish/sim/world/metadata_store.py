@@ -19,6 +19,7 @@ from pulsarish.sim.world.nodes import Process, SimClock
 __all__ = ["SimMetadata"]
 
 CONNECT_SECONDS = 1.0  # one attempt
+_SILENT_PART = 0.4
 
 Watch = Callable[[str], None]
 _PING = Request(lambda service, session_id: None)
@@ -60,7 +61,13 @@ class SimMetadata:
         self._next_request = 0
         self._watches: dict[tuple[bool, str], dict[Watch, None]] = {}  # (of children, path)
         self._inbox: deque[Callable[[], None]] = deque()
-        self._last_answered_sent_at = clock.monotonic()
+        self.answered_at = clock.monotonic()
+        self.reached_since = 0.0
+        """Since when the service answers without a pause of nearly half a session timeout, by true
+        time.
+        """
+        self.changed_at = 0.0
+        """When the session came into its state, by true time."""
         self._heard_at = clock.monotonic()
         self._closed = False
         self._opened = asyncio.Event()
@@ -72,6 +79,11 @@ class SimMetadata:
             self._attached(connection, attached)
         else:
             self._reconnect()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the service has not answered for nearly half a session timeout."""
+        return self._clock.monotonic() - self.answered_at > self._timeout() * _SILENT_PART
 
     async def opened(self) -> None:
         """Wait for the first session."""
@@ -177,7 +189,9 @@ class SimMetadata:
         self.zxid = max(self.zxid, zxid)
         pending = self._pending.pop(number)
         self._heard_at = self._clock.monotonic()
-        self._last_answered_sent_at = max(self._last_answered_sent_at, pending.sent_at)
+        if self.is_silent:
+            self.reached_since = self._network.loop.time()
+        self.answered_at = max(self.answered_at, pending.sent_at)
         refused = isinstance(answer, BaseException)
         if pending.watch is not None and not refused:
             of_children, path, watch = pending.watch
@@ -212,6 +226,7 @@ class SimMetadata:
     def _set_state(self, state: SessionState) -> None:
         if state is not self.state:
             self.state = state
+            self.changed_at = self._network.loop.time()
             self._network.trace(f"meta {self.process} {state.value} {self.session_id:x}")
             for changed in list(self._listeners):
                 changed(state)
@@ -220,7 +235,8 @@ class SimMetadata:
         self.zxid = 0
         self.session_id = session_id
         self._connection = connection
-        self._heard_at = self._last_answered_sent_at = self._clock.monotonic()
+        self._heard_at = self.answered_at = self._clock.monotonic()
+        self.reached_since = self._network.loop.time()
         self._opened.set()
         self._set_state(SessionState.CONNECTED)
         self._later(self._timeout() / 3, self._keep_alive, connection)
@@ -268,7 +284,7 @@ class SimMetadata:
             or session_id == 0
         ):
             return
-        left = self._last_answered_sent_at + self._timeout() - self._clock.monotonic()
+        left = self.answered_at + self._timeout() - self._clock.monotonic()
         if left <= 0:
             self._lose("no answer for a session time-out")
         else:

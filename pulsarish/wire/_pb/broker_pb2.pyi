@@ -342,17 +342,19 @@ class Outcome(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class PingRequest(_message.Message):
-    __slots__ = ["admin_key", "broker_id", "instance_id"]
+    __slots__ = ["admin_key", "broker_id", "from_instance", "instance_id"]
     ADMIN_KEY_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    FROM_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     admin_key: str
     broker_id: str
+    from_instance: str
     instance_id: str
-    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., admin_key: _Optional[str] = ...) -> None: ...
+    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., admin_key: _Optional[str] = ..., from_instance: _Optional[str] = ...) -> None: ...
 
 class PingResponse(_message.Message):
-    __slots__ = ["broker_id", "bundles", "draining", "group_bundles", "instance_id", "loop_lag_ms", "serving", "usage_percent"]
+    __slots__ = ["broker_id", "bundles", "draining", "group_bundles", "instance_id", "loop_lag_ms", "metadata_away", "serving", "usage_percent"]
     class GroupBundlesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -366,6 +368,7 @@ class PingResponse(_message.Message):
     GROUP_BUNDLES_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     LOOP_LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_AWAY_FIELD_NUMBER: _ClassVar[int]
     SERVING_FIELD_NUMBER: _ClassVar[int]
     USAGE_PERCENT_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
@@ -374,9 +377,10 @@ class PingResponse(_message.Message):
     group_bundles: _containers.ScalarMap[str, int]
     instance_id: str
     loop_lag_ms: float
+    metadata_away: bool
     serving: bool
     usage_percent: int
-    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., serving: bool = ..., loop_lag_ms: _Optional[float] = ..., bundles: _Optional[int] = ..., draining: bool = ..., usage_percent: _Optional[int] = ..., group_bundles: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., serving: bool = ..., loop_lag_ms: _Optional[float] = ..., bundles: _Optional[int] = ..., draining: bool = ..., metadata_away: bool = ..., usage_percent: _Optional[int] = ..., group_bundles: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ProducerClosed(_message.Message):
     __slots__ = ["code", "message", "moved_to", "producer_id"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.paths import ROOTS
 from pulsarish.metadata.record_store import Records
@@ -33,7 +34,13 @@ def test_a_broker_alone_times_nothing_until_another_one_registers() -> None:
             broker_id="b", listen_address="broker:6660", http_address="", metadata_url="memory:"
         )
         ownership = Ownership(
-            world, config, records, lost=lambda _: None, take_lag_max=take_lag_max
+            world,
+            config,
+            records,
+            ledgers=LedgerClient(world, config.ledger),
+            lost=lambda _: None,
+            taken=lambda _: None,
+            take_lag_max=take_lag_max,
         )
         await ownership.start(BrokerRegistration("b", "", "broker:6660"))
         await world.clock.sleep(ALONE_SECONDS)

@@ -19,6 +19,10 @@ from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record
 
 
+async def _nothing() -> None:
+    pass
+
+
 class HeldSync:
     """A store whose next ``sync`` waits until the test releases it."""
 
@@ -52,6 +56,8 @@ def test_a_session_lost_while_the_registry_looks_for_its_own_node() -> None:
             Records(cast("MetadataStore", store), world.clock, world.random),
             lost=lost.append,
             registered=lambda _: None,
+            why_end=lambda: "it is alone",
+            returned=_nothing,
         )
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         first = registry.instance_id
@@ -69,7 +75,7 @@ def test_a_session_lost_while_the_registry_looks_for_its_own_node() -> None:
         await node.run(work)
 
     sim.run(scenario, 60.0)
-    assert lost == ["the metadata session is lost"]
+    assert lost == ["the metadata session is lost, and it is alone"]
 
 
 def test_a_registration_that_cannot_be_read_is_there_and_ends_nobody() -> None:
@@ -84,6 +90,8 @@ def test_a_registration_that_cannot_be_read_is_there_and_ends_nobody() -> None:
             Records(world.metadata, world.clock, world.random),
             lost=lambda _: None,
             registered=lambda _: None,
+            why_end=lambda: "it is alone",
+            returned=_nothing,
         )
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         assert await registry.is_registered("odd~1")
@@ -112,6 +120,8 @@ def test_a_broker_that_was_evicted_while_it_was_cut_off_learns_it_when_it_is_con
             records,
             lost=lambda _reason: events.append(("lost", world.clock.monotonic())),
             registered=lambda _: None,
+            why_end=lambda: "it is alone",
+            returned=_nothing,
         )
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         first = registry.instance_id

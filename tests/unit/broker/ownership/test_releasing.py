@@ -16,6 +16,7 @@ from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.paths import ROOTS
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
@@ -60,7 +61,15 @@ def test_a_lookup_during_a_release_does_not_bring_the_bundle_back() -> None:
         config = BrokerConfig(
             broker_id="b", listen_address="broker:6660", http_address="", metadata_url="memory:"
         )
-        ownership = Ownership(held, config, records, lost=lambda _: None, take_lag_max=lambda: 0.0)
+        ownership = Ownership(
+            held,
+            config,
+            records,
+            ledgers=LedgerClient(world, config.ledger),
+            lost=lambda _: None,
+            taken=lambda _: None,
+            take_lag_max=lambda: 0.0,
+        )
         await ownership.start(BrokerRegistration("b", "", "broker:6660"))
         taken = await ownership.acquire(BUNDLE, None)
         assert isinstance(taken, Mine)
@@ -97,7 +106,15 @@ def test_a_lookup_waits_for_a_bundle_that_is_leaving() -> None:
         config = BrokerConfig(
             broker_id="b", listen_address="broker:6660", http_address="", metadata_url="memory:"
         )
-        ownership = Ownership(world, config, records, lost=lambda _: None, take_lag_max=lambda: 0.0)
+        ownership = Ownership(
+            world,
+            config,
+            records,
+            ledgers=LedgerClient(world, config.ledger),
+            lost=lambda _: None,
+            taken=lambda _: None,
+            take_lag_max=lambda: 0.0,
+        )
         await ownership.start(BrokerRegistration("b", "", "broker:6660"))
         namespaces = Namespaces(world, records, config)
         await namespaces.start()

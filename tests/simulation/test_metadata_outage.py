@@ -1,0 +1,251 @@
+"""Brokers whose metadata service is away: loaded topics continue while no other broker can take
+them over (rule 19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pulsarish.client.enums import InitialPosition
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.model.topic_name import TopicName
+from pulsarish.sim.world.metadata_service import METADATA
+from tests.support.brokered import Brokered, play_with_brokers
+
+TOPIC = "persistent://public/default/t"
+LONG_SECONDS = 40.0
+LOG = ManagedLedgerOptions(
+    ensemble_size=2,
+    write_quorum=2,
+    ack_quorum=1,
+    max_entries_per_ledger=10,
+    min_ledger_rollover_time_minutes=0,
+    cursor_max_entries_per_ledger=5,
+    cursor_node_writes_max=1,
+    cursor_flush_interval_ms=100,
+)
+
+
+def _cut(brokered: Brokered, names: Sequence[str]) -> None:
+    for name in names:
+        brokered.sim.network.cut(name, METADATA)
+        brokered.sim.network.cut(METADATA, name)
+
+
+def _heal(brokered: Brokered, names: Sequence[str]) -> None:
+    for name in names:
+        brokered.sim.network.heal(name, METADATA)
+        brokered.sim.network.heal(METADATA, name)
+
+
+def _instances(brokered: Brokered) -> dict[str, str]:
+    return {
+        name: broker._ownership.registry.instance_id
+        for name, broker in brokered.cluster.brokers.items()
+    }
+
+
+def _owner_first(brokered: Brokered) -> list[str]:
+    """The names of the brokers, first the one that has the topic."""
+    brokers = brokered.cluster.brokers
+    return sorted(brokers, key=lambda name: TOPIC not in brokers[name]._topics.loaded)
+
+
+@pytest.mark.parametrize("brokers", [1, 2, 3])
+def test_topics_are_served_while_the_service_is_away_and_after_its_return(brokers: int) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        consumer = await client.subscribe(TOPIC, "s")
+        producer = await client.create_producer(TOPIC)
+        before, topic = _instances(brokered), brokered.topic(TOPIC)
+        brokered.sim.metadata.stop()
+        for number in range(int(LONG_SECONDS)):
+            _ = await producer.send(b"%d" % number)
+            message = await consumer.receive()
+            assert message.data() == b"%d" % number
+            await consumer.acknowledge(message)
+            await brokered.world.clock.sleep(1.0)
+        name = _owner_first(brokered)[0]
+        owner = brokered.cluster.brokers[name]
+        assert owner.unready_reason() == ""
+        assert [each for each in owner.warnings() if "the metadata service is away for" in each]
+        with pytest.raises(MetadataUnavailable, match="the metadata service is away"):
+            _ = await brokered.node(name).run(
+                lambda _world: owner._topics.topic("persistent://public/default/new")
+            )
+        with pytest.raises(MetadataUnavailable, match="the metadata service is away"):
+            await brokered.node(name).run(
+                lambda _world: owner._topics.unload(TopicName.parse(TOPIC))
+            )
+        brokered.sim.metadata.start()
+        await brokered.world.clock.sleep(20.0)
+        assert not owner.warnings()
+        _ = await producer.send(b"after")
+        assert (await consumer.receive()).data() == b"after"
+        assert _instances(brokered) == before
+        assert brokered.topic(TOPIC) is topic
+        other = await client.create_producer("persistent://public/default/new")
+        _ = await other.send(b"new")
+
+    play_with_brokers(scenario, seeds=1, brokers=brokers)
+
+
+def test_topics_are_served_when_the_service_has_ended_all_sessions_meanwhile() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC)
+        names = list(brokered.cluster.brokers)
+        before, topic = _instances(brokered), brokered.topic(TOPIC)
+        _cut(brokered, names)
+        for number in range(int(LONG_SECONDS)):
+            _ = await producer.send(b"%d" % number)
+            await brokered.world.clock.sleep(1.0)
+        assert not any("/brokers/" in path for path in brokered.sim.metadata.tree.nodes)
+        _heal(brokered, names)
+        await brokered.world.clock.sleep(20.0)
+        _ = await producer.send(b"after")
+        assert _instances(brokered) == before
+        assert brokered.topic(TOPIC) is topic
+
+    play_with_brokers(scenario, seeds=1, brokers=2)
+
+
+def test_a_broker_stops_when_another_one_still_reaches_the_service() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC)
+        _ = await producer.send(b"0")
+        owner = brokered.topic(TOPIC)
+        away = _owner_first(brokered)[:2]  # most brokers
+        name = away[0]
+        first = _instances(brokered)[name]
+        _cut(brokered, away)
+        await brokered.until(lambda: _instances(brokered)[name] == "", seconds=11.0)
+        assert owner.log.fenced
+        _ = await producer.send(b"1")
+        assert brokered.topic(TOPIC) is not owner
+        _heal(brokered, away)
+        await brokered.until(lambda: _instances(brokered)[name] not in ("", first))
+
+    play_with_brokers(scenario, seeds=1, brokers=3)
+
+
+def test_an_owner_gives_up_what_another_broker_took_before_it_was_back() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC)
+        _ = await producer.send(b"0")
+        owner, other = _owner_first(brokered)
+        topic, first = brokered.topic(TOPIC), _instances(brokered)[owner]
+        _cut(brokered, [owner, other])
+        await brokered.world.clock.sleep(30.0)
+        _ = await producer.send(b"1")
+        _heal(brokered, [other])
+        await brokered.world.clock.sleep(1.0)
+        late = brokered.client()
+        consumer = await late.subscribe(TOPIC, "s", initial_position=InitialPosition.Earliest)
+        assert [(await consumer.receive()).data() for _ in range(2)] == [b"0", b"1"]
+        assert TOPIC in brokered.cluster.brokers[other]._topics.loaded
+        _heal(brokered, [owner])
+        await brokered.until(lambda: topic.log.fenced, seconds=3.0)
+        await brokered.until(lambda: not brokered.cluster.brokers[owner]._topics.bundles.owned())
+        assert _instances(brokered)[owner] == first, "it keeps what no other broker took"
+        _ = await producer.send(b"2")
+        assert (await consumer.receive()).data() == b"2"
+
+    play_with_brokers(scenario, seeds=1, brokers=2)
+
+
+def test_an_owner_that_does_not_come_back_ends_soon_after_another_broker() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC)
+        _ = await producer.send(b"0")
+        owner, other = _owner_first(brokered)
+        _cut(brokered, [owner, other])
+        await brokered.world.clock.sleep(30.0)
+        _heal(brokered, [other])
+        await brokered.until(lambda: _instances(brokered)[owner] == "", seconds=12.0)
+        _ = await producer.send(b"1")
+        assert TOPIC in brokered.cluster.brokers[other]._topics.loaded
+
+    play_with_brokers(scenario, seeds=1, brokers=2)
+
+
+def test_ledgers_of_messages_and_cursors_outgrow_their_limits_and_lose_a_bookie() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        consumer = await client.subscribe(TOPIC, "s")
+        producer = await client.create_producer(TOPIC)
+
+        async def pass_on(count: int) -> None:
+            for number in range(count):
+                _ = await producer.send(b"%d" % number)
+                await consumer.acknowledge(await consumer.receive())
+                await brokered.world.clock.sleep(0.5)
+
+        cursor = brokered.subscription(TOPIC, "s").cursor
+        await pass_on(4)
+        await brokered.until(lambda: cursor.has_ledger)
+        topic = brokered.topic(TOPIC)
+        brokered.sim.metadata.stop()
+        await brokered.world.clock.sleep(15.0)
+        await pass_on(30)
+        (ledger,) = topic.log.ledgers
+        writer = topic.log._appender._writer
+        assert writer is not None
+        members = writer.metadata.last_segment.members
+        victim = next(
+            name
+            for name, bookie in brokered.cluster.bookies.items()
+            if bookie.instance_id in members
+        )
+        brokered.node(victim).crash()
+        await pass_on(30)
+        await brokered.until(lambda: cursor.persisted_mark_delete == cursor.mark_delete)
+        assert cursor.mark_delete.ledger_id == ledger.ledger_id
+        assert cursor.mark_delete.entry_id > 60
+        brokered.sim.metadata.start()
+        await brokered.until(lambda: topic.log.ledgers[-1].ledger_id != ledger.ledger_id)
+        await pass_on(5)
+        assert brokered.topic(TOPIC) is topic
+
+    play_with_brokers(scenario, seeds=1, brokers=2, managed_ledger=LOG)
+
+
+def test_an_owner_that_another_broker_replaced_unknown_to_it_learns_that_from_the_bookies() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC)
+        _ = await producer.send(b"0")
+        topic = brokered.topic(TOPIC)
+        _cut(brokered, ["broker0"])
+        await brokered.world.clock.sleep(30.0)
+        assert brokered.cluster.brokers["broker0"]._ownership.registry.away
+        await brokered.cluster.start_broker("broker1")
+        late = brokered.client()
+        consumer = await late.subscribe(TOPIC, "s", initial_position=InitialPosition.Earliest)
+        assert (await consumer.receive()).data() == b"0"
+        await brokered.until(lambda: topic.log.fenced, seconds=5.0)
+
+    play_with_brokers(scenario, seeds=1, brokers=1)
+
+
+def test_a_client_that_loses_its_connections_finds_its_topic_again() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        consumer = await client.subscribe(TOPIC, "s")
+        producer = await client.create_producer(TOPIC)
+        topic = brokered.topic(TOPIC)
+        brokered.sim.metadata.stop()
+        await brokered.world.clock.sleep(20.0)
+        for _ in range(10):
+            brokered.sim.network.reset("client", 0.0)
+        _ = await producer.send(b"0")
+        assert (await consumer.receive()).data() == b"0"
+        assert brokered.topic(TOPIC) is topic
+
+    play_with_brokers(scenario, seeds=1, brokers=3)
