@@ -49,7 +49,9 @@ def _unit(name: str) -> str:
 
 def _row(process: str, option: Option) -> str:
     variable = f"PULSARISH_{process.upper()}__{option.name.replace('.', '__').upper()}"
-    kind = ", ".join(part for part in (option.type, option.limits, _unit(option.name)) if part)
+    dynamic = "dynamic" if option.is_dynamic else ""
+    parts = (option.type, option.limits, _unit(option.name), dynamic)
+    kind = ", ".join(part for part in parts if part)
     meaning = " ".join(option.meaning.split())
     cells = (f"`{option.name}`<br>`{variable}`", kind, f"`{option.default}`", meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

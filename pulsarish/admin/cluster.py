@@ -65,6 +65,33 @@ class Brokers:
             ).items()
         }
 
+    def dynamic_option_names(self) -> Names:
+        """Return the options that can change while brokers run."""
+        return self._transport.pages("brokers", "configuration")
+
+    def dynamic_options(self) -> dict[str, str]:
+        """Return the options that were set while brokers ran, by name."""
+        found = self._transport.record("GET", "brokers", "configuration", "values")
+        return {name: str(value) for name, value in found.items()}
+
+    def set_dynamic_option(self, name: str, value: str) -> None:
+        """Set an option of all brokers while they run.
+
+        It stays set for brokers that start later, whatever their files say, until
+        ``delete_dynamic_option``.
+
+        Raises ``InvalidArgument`` for an option that does not exist or cannot change while a broker
+        runs, and for a value that is refused.
+        """
+        self._transport.request("POST", ["brokers", "configuration", name, value])
+
+    def delete_dynamic_option(self, name: str) -> None:
+        """Have all brokers use what they were started with for an option.
+
+        Raises ``InvalidArgument`` for an option that cannot change while a broker runs.
+        """
+        self._transport.request("DELETE", ["brokers", "configuration", name])
+
     def drain(self, broker: str) -> Record:
         """Have a broker hand all of its bundles over to others and take no more, until
         ``undrain`` or until its process ends.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
+
+import msgspec
 
 from pulsarish.broker.audit_topic import AuditTopic
 from pulsarish.broker.audit_trail import AuditTrail
@@ -12,6 +14,7 @@ from pulsarish.broker.binary.questions import BrokerQuestions
 from pulsarish.broker.clients.authorization import Gate, Permission
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.dynamic_options import DynamicOptions
 from pulsarish.broker.http.admin import Admin
 from pulsarish.broker.http.admission import LoopShare
 from pulsarish.broker.http.face import HttpFace, health_routes
@@ -41,7 +44,7 @@ from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.metadata.session_watch import SessionWatch
-from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.log import get_logger, set_log_level
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.network.addresses import advertised_address, plain_address
 from pulsarish.runtime.network.tls_options import tls_of_server
@@ -96,7 +99,8 @@ class Broker:
         self.listeners: dict[str, ListenerAddresses] = {}
         self.broker_id = config.broker_id
         self._world = world
-        self._config = config
+        # Of this broker alone: dynamic options change it.
+        self._config = config = msgspec.structs.replace(config)
         self._ready = False
         self._ledgers = LedgerClient(world, config.ledger)
         self._records = records = Records(
@@ -138,6 +142,7 @@ class Broker:
             audit=audit,
             report_only=config.authorization_report_only,
         )
+        self._options = DynamicOptions(world, records, config, self._options_changed)
         self._sessions = OpenSessions(world, callers, gate)
         self._ownership = Ownership(
             world,
@@ -154,7 +159,7 @@ class Broker:
         self._drain = Drain(world, self._ownership, self._topics)
         self._watchdog = ProgressWatchdog(world, config, self._topics.loaded.values)
         lookup = Lookup(self._namespaces, self._ownership, self._topics.bundles, world.random)
-        traffic = ConnectionTraffic(world.clock, config)
+        self._traffic = traffic = ConnectionTraffic(world.clock, config)
         self._face = GrpcFace(
             topics=self._topics,
             gate=gate,
@@ -209,6 +214,7 @@ class Broker:
             meter,
             self._drain,
             self.orphans,
+            self._options,
         )
         self._balancer = Balancer(world, config, self._ownership, admin.ask_load, admin.move_bundle)
         metrics.add_balance(self._balancer, self._drain)
@@ -282,6 +288,7 @@ class Broker:
         await self._audit.start()
         await check_not_being_restored(self._records)
         await self._namespaces.start()
+        await self._options.start()
         await self._ledgers.start()
         self.listeners = {plan.name: await self._listen(plan) for plan in self._plans}
         internal = self.listeners[self._plans[0].name]
@@ -412,7 +419,16 @@ class Broker:
             )
         if self._config.authorization_report_only:
             found.append("authorization is not enforced: authorization_report_only is true")
+        if self._options.refused:
+            found.append(self._options.refused)
         return found
+
+    def _options_changed(self, names: Collection[str]) -> None:
+        """Tell those that do not read options at each use."""
+        if "log_level" in names:
+            set_log_level(self._config.log_level)
+        self._traffic.options_changed(self._config)
+        self._namespaces.options_changed()
 
     def _lost(self, reason: str) -> None:
         """Drop all topics: the session is lost, or another broker evicted this one.
@@ -436,6 +452,7 @@ class Broker:
         self._sweeper.stop()
         self.orphans.stop()
         self._balancer.stop()
+        self._options.stop()
         self._drain.stop()
         self._watchdog.stop()
         self._sessions.stop()

@@ -1,4 +1,7 @@
-"""A broker's configuration: Apache Pulsar's names in snake case, the unit last."""
+"""A broker's configuration: Apache Pulsar's names in snake case, the unit last.
+
+``broker/dynamic_options.py`` changes the options with ``extra=DYNAMIC`` while the broker runs.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from pulsarish.metadata.access import (
 )
 from pulsarish.model.errors import ConfigError, InvalidArgument
 from pulsarish.model.policy_words import SchemaStrategy
+from pulsarish.runtime.config import DYNAMIC
 from pulsarish.runtime.log import REPEATS_MAX
 from pulsarish.runtime.network.addresses import FramedAdvertisedAddress, FramedPort, host_of
 
@@ -184,6 +188,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Data that no subscription needs any more is kept this long; -1: forever, 0: "
                 "not. With the size."
             ),
+            extra=DYNAMIC,
         ),
     ] = 0
     default_retention_size_mb: Annotated[
@@ -194,6 +199,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Of data that no subscription needs any more at most this is kept; -1: all, "
                 "0: none. With the time."
             ),
+            extra=DYNAMIC,
         ),
     ] = 0
     ttl_duration_default_in_seconds: Annotated[
@@ -204,10 +210,11 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Messages older than this count as acknowledged, where no policy says "
                 "otherwise; 0: never."
             ),
+            extra=DYNAMIC,
         ),
     ] = 0
     backlog_quota_default_limit_bytes: Annotated[
-        int, Meta(ge=-1, description="Bytes of backlog of a topic; -1: no limit.")
+        int, Meta(ge=-1, description="Bytes of backlog of a topic; -1: no limit.", extra=DYNAMIC)
     ] = -1
     backlog_quota_default_limit_second: Annotated[
         int,
@@ -216,24 +223,27 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "Age in seconds of the oldest unacknowledged message of a topic; -1: no limit."
             ),
+            extra=DYNAMIC,
         ),
     ] = -1
     backlog_quota_default_retention_policy: Annotated[
         Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"],
-        Meta(description="What happens beyond a topic's backlog quota."),
+        Meta(description="What happens beyond a topic's backlog quota.", extra=DYNAMIC),
     ] = "producer_request_hold"
     subscription_expiration_time_minutes: Annotated[
         int,
         Meta(
-            ge=0, description="A subscription without consumers for this long is deleted; 0: never."
+            ge=0,
+            description="A subscription without consumers for this long is deleted; 0: never.",
+            extra=DYNAMIC,
         ),
     ] = 0
     broker_delete_inactive_topics_enabled: Annotated[
-        bool, Meta(description="Topics without clients are deleted.")
+        bool, Meta(description="Topics without clients are deleted.", extra=DYNAMIC)
     ] = False
     broker_delete_inactive_topics_mode: Annotated[
         Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"],
-        Meta(description="Which topics count as unused."),
+        Meta(description="Which topics count as unused.", extra=DYNAMIC),
     ] = "delete_when_no_subscriptions"
     broker_delete_inactive_topics_max_inactive_duration_seconds: Annotated[
         int,
@@ -242,35 +252,42 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "A topic that no client has used for this long is deleted, if such topics are."
             ),
+            extra=DYNAMIC,
         ),
     ] = 60
     allow_auto_subscription_creation: Annotated[
-        bool, Meta(description="The first consumer makes the subscription.")
+        bool, Meta(description="The first consumer makes the subscription.", extra=DYNAMIC)
     ] = True
     allow_auto_topic_creation: Annotated[
-        bool, Meta(description="The first producer or consumer makes the topic.")
+        bool, Meta(description="The first producer or consumer makes the topic.", extra=DYNAMIC)
     ] = True
     allow_auto_topic_creation_type: Annotated[
         Literal["non-partitioned", "partitioned"],
-        Meta(description="What kind of topic is made automatically."),
+        Meta(description="What kind of topic is made automatically.", extra=DYNAMIC),
     ] = "non-partitioned"
     default_num_partitions: Annotated[
-        int, Meta(ge=1, le=10_000, description="Partitions of a topic that is made automatically.")
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="Partitions of a topic that is made automatically.",
+            extra=DYNAMIC,
+        ),
     ] = 1
     enable_non_persistent_topics: Annotated[
-        bool, Meta(description="Topics that keep no messages are served.")
+        bool, Meta(description="Topics that keep no messages are served.", extra=DYNAMIC)
     ] = True
     default_number_of_namespace_bundles: Annotated[
-        int, Meta(ge=1, le=1_024, description="Bundles of a new namespace.")
+        int, Meta(ge=1, le=1_024, description="Bundles of a new namespace.", extra=DYNAMIC)
     ] = 4
     max_message_size_bytes: Annotated[
         int, Meta(ge=1_024, le=60 * _MIB, description="The greatest entry a client may publish.")
     ] = 5 * _MIB
     max_producers_per_topic: Annotated[
-        int, Meta(ge=0, description="Producers connected to one topic; 0: no limit.")
+        int, Meta(ge=0, description="Producers connected to one topic; 0: no limit.", extra=DYNAMIC)
     ] = 10_000
     max_consumers_per_topic: Annotated[
-        int, Meta(ge=0, description="Consumers connected to one topic; 0: no limit.")
+        int, Meta(ge=0, description="Consumers connected to one topic; 0: no limit.", extra=DYNAMIC)
     ] = 0
     replica_topics_max: Annotated[
         int,
@@ -280,26 +297,47 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Topics of other brokers that this one follows for readers with replica=True; 0: "
                 "none."
             ),
+            extra=DYNAMIC,
         ),
     ] = 1_000
     max_topics_per_namespace: Annotated[
-        int, Meta(ge=0, description="Topics of one namespace, partitions one by one; 0: no limit.")
+        int,
+        Meta(
+            ge=0,
+            description="Topics of one namespace, partitions one by one; 0: no limit.",
+            extra=DYNAMIC,
+        ),
     ] = 0
     max_consumers_per_subscription: Annotated[
-        int, Meta(ge=0, description="Consumers connected to one subscription; 0: no limit.")
+        int,
+        Meta(
+            ge=0, description="Consumers connected to one subscription; 0: no limit.", extra=DYNAMIC
+        ),
     ] = 10_000
     max_subscriptions_per_topic: Annotated[
-        int, Meta(ge=0, description="Subscriptions of one topic, readers included; 0: no limit.")
+        int,
+        Meta(
+            ge=0,
+            description="Subscriptions of one topic, readers included; 0: no limit.",
+            extra=DYNAMIC,
+        ),
     ] = 10_000
     schema_compatibility_strategy: Annotated[
         SchemaStrategy,
-        Meta(description="What a new schema of a topic must have in common with those before it."),
+        Meta(
+            description="What a new schema of a topic must have in common with those before it.",
+            extra=DYNAMIC,
+        ),
     ] = "FULL"
     is_allow_auto_update_schema_enabled: Annotated[
-        bool, Meta(description="Producers may bring new schemas to a topic.")
+        bool, Meta(description="Producers may bring new schemas to a topic.", extra=DYNAMIC)
     ] = True
     is_schema_validation_enforced: Annotated[
-        bool, Meta(description="A producer without a schema is refused on a topic that has one.")
+        bool,
+        Meta(
+            description="A producer without a schema is refused on a topic that has one.",
+            extra=DYNAMIC,
+        ),
     ] = False
     max_schema_size_bytes: Annotated[
         int,
@@ -312,13 +350,24 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         ),
     ] = 512 << 10
     max_schema_versions_per_topic: Annotated[
-        int, Meta(ge=1, le=5_000, description="Versions that the schema of a topic may have had.")
+        int,
+        Meta(
+            ge=1,
+            le=5_000,
+            description="Versions that the schema of a topic may have had.",
+            extra=DYNAMIC,
+        ),
     ] = 1_000
     max_concurrent_topic_load_requests: Annotated[
-        int, Meta(ge=1, description="Topics being opened at one time.")
+        int, Meta(ge=1, description="Topics being opened at one time.", extra=DYNAMIC)
     ] = 500
     topic_load_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="Opening a topic longer than this is answered as retryable.")
+        float,
+        Meta(
+            gt=0,
+            description="Opening a topic longer than this is answered as retryable.",
+            extra=DYNAMIC,
+        ),
     ] = 60.0
 
     # Connections of Apache Pulsar's protocol, and what one client may open.
@@ -330,6 +379,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Connections to pulsar_address at one time; 0: as many as the limit of open "
                 "files allows."
             ),
+            extra=DYNAMIC,
         ),
     ] = 0
     broker_max_connections_per_ip: Annotated[
@@ -339,6 +389,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "Connections to pulsar_address from one IP address at one time; 0: no limit."
             ),
+            extra=DYNAMIC,
         ),
     ] = 0
     connect_timeout_seconds: Annotated[
@@ -349,15 +400,24 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "A connection to pulsar_address is ended when its client has not sent CONNECT "
                 "by then."
             ),
+            extra=DYNAMIC,
         ),
     ] = 10.0
     max_producers_per_connection: Annotated[
         int,
-        Meta(ge=1, description="Producers that one connection or publish stream may have open."),
+        Meta(
+            ge=1,
+            description="Producers that one connection or publish stream may have open.",
+            extra=DYNAMIC,
+        ),
     ] = 20_000
     max_consumers_per_connection: Annotated[
         int,
-        Meta(ge=1, description="Consumers that one connection or consume stream may have open."),
+        Meta(
+            ge=1,
+            description="Consumers that one connection or consume stream may have open.",
+            extra=DYNAMIC,
+        ),
     ] = 20_000
     max_partial_input_bytes: Annotated[
         int,
@@ -367,6 +427,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Bytes of incomplete frames of all connections to pulsar_address; beyond it "
                 "the oldest incomplete one is ended."
             ),
+            extra=DYNAMIC,
         ),
     ] = 128 * _MIB
     max_unsent_bytes: Annotated[
@@ -378,6 +439,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "connections; beyond it the connection that has"
                 " received nothing for the longest is ended."
             ),
+            extra=DYNAMIC,
         ),
     ] = 256 * _MIB
 
@@ -389,10 +451,16 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "Bytes received and not yet answered at which a connection is read no further."
             ),
+            extra=DYNAMIC,
         ),
     ] = 32 * _MIB
     max_message_publish_buffer_size_bytes: Annotated[
-        int, Meta(ge=_MIB, description="The same for all connections of the broker together.")
+        int,
+        Meta(
+            ge=_MIB,
+            description="The same for all connections of the broker together.",
+            extra=DYNAMIC,
+        ),
     ] = 256 * _MIB
     max_concurrent_non_persistent_message_per_connection: Annotated[
         int,
@@ -402,6 +470,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Entries for non-persistent topics under way at one time on one connection; "
                 "what is more is dropped."
             ),
+            extra=DYNAMIC,
         ),
     ] = 1_000
     publish_answer_delay_max_ms: Annotated[
@@ -417,12 +486,18 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
     max_publish_rate_per_topic_in_messages: Annotated[
         int,
         Meta(
-            ge=0, description="Messages a second that one topic takes; more are held; 0: no limit."
+            ge=0,
+            description="Messages a second that one topic takes; more are held; 0: no limit.",
+            extra=DYNAMIC,
         ),
     ] = 0
     max_publish_rate_per_topic_in_bytes: Annotated[
         int,
-        Meta(ge=0, description="Bytes a second that one topic takes; more are held; 0: no limit."),
+        Meta(
+            ge=0,
+            description="Bytes a second that one topic takes; more are held; 0: no limit.",
+            extra=DYNAMIC,
+        ),
     ] = 0
     producer_open_wait_seconds: Annotated[
         float,
@@ -522,12 +597,13 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Entries that the analysis of a subscription's backlog, and an exact count of "
                 "its messages, reads before it stops."
             ),
+            extra=DYNAMIC,
         ),
     ] = 10_000
 
     # Deduplication.
     broker_deduplication_enabled: Annotated[
-        bool, Meta(description="For namespaces that do not say.")
+        bool, Meta(description="For namespaces that do not say.", extra=DYNAMIC)
     ] = False
     broker_deduplication_max_number_of_producers: Annotated[
         int, Meta(ge=1, description="Producer names remembered for a topic.")
@@ -536,7 +612,10 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         int, Meta(ge=1, description="Entries between two snapshots.")
     ] = 1_000
     broker_deduplication_snapshot_interval_seconds: Annotated[
-        int, Meta(ge=0, description="A snapshot is at most this old; 0: only by entries.")
+        int,
+        Meta(
+            ge=0, description="A snapshot is at most this old; 0: only by entries.", extra=DYNAMIC
+        ),
     ] = 120
     broker_deduplication_producer_inactivity_timeout_minutes: Annotated[
         int,
@@ -552,6 +631,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "A topic with more bytes than this that are not compacted is compacted, "
                 "without a policy; 0: only on demand."
             ),
+            extra=DYNAMIC,
         ),
     ] = 0
     topic_compaction_retain_null_key: Annotated[
@@ -607,20 +687,34 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         int, Meta(ge=1, description="The longest wait after a read that failed.")
     ] = 10_000
     dispatch_throttling_rate_per_topic_in_msg: Annotated[
-        int, Meta(ge=0, description="Messages a second that one topic delivers; 0: no limit.")
+        int,
+        Meta(
+            ge=0,
+            description="Messages a second that one topic delivers; 0: no limit.",
+            extra=DYNAMIC,
+        ),
     ] = 0
     dispatch_throttling_rate_per_topic_in_byte: Annotated[
-        int, Meta(ge=0, description="Bytes a second that one topic delivers; 0: no limit.")
+        int,
+        Meta(
+            ge=0, description="Bytes a second that one topic delivers; 0: no limit.", extra=DYNAMIC
+        ),
     ] = 0
     dispatch_throttling_rate_per_subscription_in_msg: Annotated[
         int,
         Meta(
-            ge=0, description="Messages a second that one subscription is delivered; 0: no limit."
+            ge=0,
+            description="Messages a second that one subscription is delivered; 0: no limit.",
+            extra=DYNAMIC,
         ),
     ] = 0
     dispatch_throttling_rate_per_subscription_in_byte: Annotated[
         int,
-        Meta(ge=0, description="Bytes a second that one subscription is delivered; 0: no limit."),
+        Meta(
+            ge=0,
+            description="Bytes a second that one subscription is delivered; 0: no limit.",
+            extra=DYNAMIC,
+        ),
     ] = 0
     dispatcher_progress_timeout_ms: Annotated[
         int,
@@ -651,7 +745,10 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
     ] = 1_000
     delayed_delivery_enabled: Annotated[
         bool,
-        Meta(description="Shared subscriptions respect the delivery time of a message."),
+        Meta(
+            description="Shared subscriptions respect the delivery time of a message.",
+            extra=DYNAMIC,
+        ),
     ] = True
     delayed_delivery_tick_time_millis: Annotated[
         int,
@@ -660,6 +757,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "Times of delivery are rounded up to this, so that many messages come due together."
             ),
+            extra=DYNAMIC,
         ),
     ] = 1_000
     delayed_delivery_max_delay_in_millis: Annotated[
@@ -669,6 +767,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "A message to be delivered later than so long from now is refused; 0: no limit."
             ),
+            extra=DYNAMIC,
         ),
     ] = 0
     delayed_delivery_max_entries_per_subscription: Annotated[
@@ -744,6 +843,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "A shared consumer is sent no more at this many unacknowledged messages, until it "
                 "has less than half; 0: no limit."
             ),
+            extra=DYNAMIC,
         ),
     ] = 50_000
     max_unacked_messages_per_subscription: Annotated[
@@ -754,6 +854,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "The consumers of a shared subscription are sent no more at this many "
                 "unacknowledged messages in all, until they have less than half; 0: no limit."
             ),
+            extra=DYNAMIC,
         ),
     ] = 200_000
     unacked_redelivery_seconds: Annotated[
@@ -764,6 +865,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "A message that a consumer of a shared or key-shared subscription has for this "
                 "long without acknowledging it is delivered again, by the broker itself; 0: never."
             ),
+            extra=DYNAMIC,
         ),
     ] = 0
     max_delivery_bytes_per_connection: Annotated[
@@ -837,7 +939,8 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "The leader broker has bundles moved from brokers with more load to brokers with "
                 "less. Off: they move by lookups, by hand and when their broker stops."
-            )
+            ),
+            extra=DYNAMIC,
         ),
     ] = True
     load_balancer_interval_seconds: Annotated[
@@ -853,10 +956,14 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Bundles move once a broker's load is further than this from the average of all "
                 "brokers, until all are within half of this."
             ),
+            extra=DYNAMIC,
         ),
     ] = 20
     load_balancer_bundle_rest_seconds: Annotated[
-        float, Meta(ge=0, description="A bundle that the balancer moved stays for this long.")
+        float,
+        Meta(
+            ge=0, description="A bundle that the balancer moved stays for this long.", extra=DYNAMIC
+        ),
     ] = 300.0
     load_balancer_wait_seconds: Annotated[
         float,
@@ -866,6 +973,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "The balancer moves nothing for this long after a broker came or went, so that "
                 "rolling restarts do not move bundles more often than they must."
             ),
+            extra=DYNAMIC,
         ),
     ] = 20.0
     load_balancer_moves_max: Annotated[
@@ -875,13 +983,15 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "Bundles that the balancer moves in one round; a quarter of them from one broker."
             ),
+            extra=DYNAMIC,
         ),
     ] = 200
     # Watching.
     expose_topic_level_metrics_in_prometheus: Annotated[
         bool,
         Meta(
-            description="Series for single topics and subscriptions; off: sums by namespace only."
+            description="Series for single topics and subscriptions; off: sums by namespace only.",
+            extra=DYNAMIC,
         ),
     ] = True
     topic_level_metrics_topics_max: Annotated[
@@ -889,6 +999,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         Meta(
             ge=0,
             description="Topics with series of their own; those beyond are summed up by namespace.",
+            extra=DYNAMIC,
         ),
     ] = 1_000
     topic_level_metrics_subscriptions_max: Annotated[
@@ -896,16 +1007,18 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         Meta(
             ge=0,
             description="Subscriptions with series of their own, of the topics that have them.",
+            extra=DYNAMIC,
         ),
     ] = 5_000
     expose_consumer_level_metrics_in_prometheus: Annotated[
-        bool, Meta(description="Series for single consumers.")
+        bool, Meta(description="Series for single consumers.", extra=DYNAMIC)
     ] = False
     consumer_level_metrics_consumers_max: Annotated[
         int,
         Meta(
             ge=0,
             description="Consumers with series of their own, of the subscriptions that have them.",
+            extra=DYNAMIC,
         ),
     ] = 1_000
     stats_read_wait_ms: Annotated[
@@ -915,6 +1028,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "How long a topic's statistics wait for reading the oldest unacknowledged messages."
             ),
+            extra=DYNAMIC,
         ),
     ] = 500
     stats_oldest_messages_max: Annotated[
@@ -925,11 +1039,12 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Subscriptions whose oldest unacknowledged message is read for one answer of "
                 "statistics."
             ),
+            extra=DYNAMIC,
         ),
     ] = 32
-    slow_add_ms: Annotated[int, Meta(ge=1, description="A publish that took longer is logged.")] = (
-        1_000
-    )
+    slow_add_ms: Annotated[
+        int, Meta(ge=1, description="A publish that took longer is logged.", extra=DYNAMIC)
+    ] = 1_000
 
     # The sweeper, on the leader broker.
     sweeper_interval_seconds: Annotated[
@@ -943,7 +1058,8 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         ),
     ] = 300.0
     sweeper_topics_per_second: Annotated[
-        float, Meta(gt=0, description="Topics whose metadata a walk looks at in a second.")
+        float,
+        Meta(gt=0, description="Topics whose metadata a walk looks at in a second.", extra=DYNAMIC),
     ] = 200.0
     sweeper_page_topics: Annotated[
         int, Meta(ge=1, le=1_000, description="Topics whose metadata is read at one time.")
@@ -981,13 +1097,13 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         ),
     ] = 86_400.0
     broker_shutdown_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="For handing topics over at a graceful stop.")
+        float, Meta(gt=0, description="For handing topics over at a graceful stop.", extra=DYNAMIC)
     ] = 6.0
 
     # Logs.
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="Events of this level and above are logged."),
+        Meta(description="Events of this level and above are logged.", extra=DYNAMIC),
     ] = "info"
     log_form: Annotated[
         Literal["text", "json", "logfmt"],

@@ -24,6 +24,7 @@ __all__ = [
     "BROKERS",
     "CLUSTER",
     "COOKIES",
+    "DYNAMIC_OPTIONS",
     "LEADER",
     "LEDGERS",
     "LEDGER_IDS",
@@ -94,6 +95,7 @@ RESTORED: Final = (
     # tree until it is confirmed
     "/restored"
 )
+DYNAMIC_OPTIONS: Final = "/dynamic-options"  # options that brokers change while they run
 # how often nodes have noted that the tree changed, so that they can recognise an older one
 AGE: Final = "/age"
 

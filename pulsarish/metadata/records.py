@@ -25,6 +25,7 @@ __all__ = [
     "CompactedView",
     "Cookie",
     "CursorRecord",
+    "DynamicOptionsRecord",
     "GivenUpBookie",
     "LedgerIds",
     "ListenerAddresses",
@@ -143,6 +144,13 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     Another broker shows it with a request that only this broker can run. It is in the metadata
     only, so no client has it.
     """
+
+
+class DynamicOptionsRecord(msgspec.Struct, frozen=True):
+    """Options that all brokers change while they run: values by name, written as text."""
+
+    values: dict[str, str] = {}
+    token: str = ""
 
 
 class BundleOwner(msgspec.Struct, frozen=True):

@@ -24,6 +24,14 @@ class ByteBudget:
         self._room = asyncio.Event()
         self._room.set()
 
+    def limit(self, limit_bytes: int) -> None:
+        """Change the limit. Those that wait go on if there is room now."""
+        self._limit_bytes = limit_bytes
+        if self.full:
+            self._room.clear()
+        else:
+            self._room.set()
+
     def use(self, size_bytes: int) -> None:
         self.used_bytes += size_bytes
         if self.used_bytes >= self._limit_bytes:

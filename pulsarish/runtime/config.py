@@ -11,6 +11,9 @@ A class describes its options itself: ``ack_quorum: Annotated[int, Meta(ge=1, de
 underscores in the environment (``PULSARISH_BROKER__METADATA__URL``). An optional method
 ``validate(self) -> None`` of the class checks options that must fit each other. It raises
 ``ConfigError``.
+
+An option with ``extra=DYNAMIC`` can change while the process runs. Such an option is at the top
+level, and whatever uses it reads it from the configuration at each use, or is told of the change.
 """
 
 from __future__ import annotations
@@ -21,14 +24,23 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from pulsarish.model.errors import ConfigError
 
-__all__ = ["Option", "describe", "load", "print_config"]
+__all__ = [
+    "DYNAMIC",
+    "Option",
+    "check",
+    "describe",
+    "dynamic_value",
+    "load",
+    "print_config",
+    "text_of",
+]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -43,6 +55,9 @@ _PORT_MAX = 65535
 _REQUIRED = "(required)"
 _UNSET = "(not set)"
 
+DYNAMIC: Final[dict[str, object]] = {"dynamic": True}
+"""What ``Meta(extra=DYNAMIC)`` of an option says: it can change while the process runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -56,6 +71,8 @@ class Option:
     limits: str
     """Allowed values beyond the type; empty when there is no limit."""
     meaning: str
+    is_dynamic: bool = False
+    """Whether it can change while the process runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +83,7 @@ class _Field:
     default: object
     """A value, or ``msgspec.NODEFAULT``."""
     meaning: str
+    is_dynamic: bool
 
     @property
     def name(self) -> str:
@@ -139,8 +157,38 @@ def load(
     # Each value was checked together with its source. An error here is a defect in the class
     # itself.
     config = msgspec.convert(tree, cls)
-    _validate(config)
+    check(config)
     return config
+
+
+def dynamic_value(cls: type[msgspec.Struct], name: str, text: str, source: str) -> object:
+    """Return the value of an option that can change while the process runs.
+
+    It is checked as at start, but for its fit with other options: see ``check``.
+
+    Args:
+        text: the value as it would stand in the environment.
+        source: where the value came from, for errors.
+
+    Raises ``ConfigError`` for an unknown option, one that cannot change while the process runs, and
+    a value that is refused.
+    """
+    fields = {field.name: field for field in _fields(cls)}
+    field = fields.get(name)
+    given = _Given(text, source, text=True)
+    if field is None:
+        raise ConfigError(_unknown(name, given, fields, "docs/configuration.md"))
+    if not field.is_dynamic:
+        raise ConfigError(
+            f"{name} cannot change while a process runs: set it where the process is started, and "
+            "restart it; the options marked dynamic in docs/configuration.md can"
+        )
+    return _converted(field, given)
+
+
+def text_of(value: object) -> str:
+    """Return the value of an option as the environment would have it."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def describe(cls: type[msgspec.Struct]) -> list[Option]:
@@ -152,6 +200,7 @@ def describe(cls: type[msgspec.Struct]) -> list[Option]:
             _default_text(field.default),
             _limits_text(field.info),
             field.meaning,
+            field.is_dynamic,
         )
         for field in _fields(cls)
     ]
@@ -167,7 +216,8 @@ def print_config(cls: type[msgspec.Struct]) -> str:
         table, _, key = option.name.rpartition(".")
         lines = tables.setdefault(table, [])
         lines += [f"# {line}" for line in option.meaning.splitlines()]
-        lines.append(f"# {option.type}" + (f", {option.limits}" if option.limits else ""))
+        kind = (option.type, option.limits, "dynamic" if option.is_dynamic else "")
+        lines.append("# " + ", ".join(part for part in kind if part))
         absent = option.default in (_REQUIRED, _UNSET)
         lines += [f"# {key} =  # {option.default}" if absent else f"{key} = {option.default}", ""]
     text = "\n".join(tables.pop(""))
@@ -277,14 +327,15 @@ def _unknown(name: str, given: _Given, fields: Mapping[str, _Field], listing: st
     return f"unknown option {name} from {given.source}: {hint}"
 
 
-def _validate(config: msgspec.Struct) -> None:
+def check(config: msgspec.Struct) -> None:
+    """Check that the options fit each other. Raises ``ConfigError``."""
     for field in msgspec.structs.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, msgspec.Struct):
-            _validate(value)
-    check = getattr(config, "validate", None)
-    if check is not None:
-        check()
+            check(value)
+    validate = getattr(config, "validate", None)
+    if validate is not None:
+        validate()
 
 
 # Inspect the class.
@@ -293,9 +344,10 @@ def _validate(config: msgspec.Struct) -> None:
 def _fields(cls: type[msgspec.Struct], above: tuple[str, ...] = ()) -> Iterator[_Field]:
     for field in msgspec.structs.fields(cls):
         info = inspect.type_info(field.type)
-        meaning = ""
+        meaning, is_dynamic = "", False
         if isinstance(info, inspect.Metadata):
             meaning = str((info.extra_json_schema or {}).get("description", ""))
+            is_dynamic = bool((info.extra or {}).get("dynamic"))
             info = info.type
         path = (*above, field.encode_name)
         if isinstance(info, inspect.StructType):
@@ -304,7 +356,7 @@ def _fields(cls: type[msgspec.Struct], above: tuple[str, ...] = ()) -> Iterator[
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
-        yield _Field(path, field.type, info, default, meaning)
+        yield _Field(path, field.type, info, default, meaning, is_dynamic)
 
 
 def _alternatives(info: inspect.Type) -> Sequence[inspect.Type]:

@@ -27,6 +27,7 @@ __all__ = [
     "flush_logs",
     "get_logger",
     "lines_by_level",
+    "set_log_level",
 ]
 
 LogForm = Literal["text", "json", "logfmt"]
@@ -267,6 +268,14 @@ def configure_logs(
     root.handlers[:] = [handler]
     root.setLevel(number)
     root.propagate = False
+
+
+def set_log_level(level: str) -> None:
+    """Write events of ``level`` and above from now on, wherever they go.
+
+    ``level``: debug, info, warning or error.
+    """
+    logging.getLogger(_ROOT).setLevel(level.upper())
 
 
 def lines_by_level() -> Mapping[str, float]:

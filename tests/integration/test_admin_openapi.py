@@ -74,6 +74,7 @@ SAMPLES: dict[str, Any] = {
     "timestamp_ms": 5,
     "topic": "t/n/p",
     "type": "AVRO",
+    "value": "v",
     "version": 3,
 }
 
@@ -88,8 +89,6 @@ WITHOUT_METHOD = {
     "GET /admin/v2/broker-stats/metrics": "/metrics is for programs",
     "GET /admin/v2/broker-stats/topics": "topics.stats asks for one, whoever owns it",
     "GET /admin/v2/brokers": "brokers.list says more",
-    "GET /admin/v2/brokers/configuration": "nothing can be set while a broker runs",
-    "GET /admin/v2/brokers/configuration/values": "nothing can be set while a broker runs",
     "GET /admin/v2/brokers/internal-configuration": "it is in brokers.configuration",
     "GET /admin/v2/brokers/ready": "the same as health",
     "GET /admin/v2/brokers/{cluster}": "there is one cluster",

@@ -322,7 +322,11 @@ def test_tenants_brokers_and_clusters() -> None:
             ("GET", "/admin/v2/brokers/none", 404),
             ("GET", "/admin/v2/brokers/ready", 200),
             ("GET", "/admin/v2/brokers/configuration/values", 200),
-            ("POST", "/admin/v2/brokers/configuration/log_level/debug", 501),
+            ("POST", "/admin/v2/brokers/configuration/log_level/debug", 204),
+            ("POST", "/admin/v2/brokers/configuration/log_level/loud", 412),
+            ("POST", "/admin/v2/brokers/configuration/http_address/x:1", 412),
+            ("DELETE", "/admin/v2/brokers/configuration/log_level", 204),
+            ("DELETE", "/admin/v2/brokers/configuration/http_address", 412),
             ("GET", "/admin/v2/brokers/pulsarish/nobody:1/ownedNamespaces", 404),
             ("GET", "/admin/v2/broker-stats/mbeans", 501),
         ]:

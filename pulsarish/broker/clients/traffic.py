@@ -41,6 +41,15 @@ class ConnectionTraffic:
         self._clock = clock
         self._flowed = float("-inf")
 
+    def options_changed(self, config: BrokerConfig) -> None:
+        """Apply changed options. Connections that are open stay so, whatever the limit is now."""
+        self.budget.limit(config.max_message_publish_buffer_size_bytes)
+        slots = self.limits.slots
+        slots.connections_max = connections_limit(config.broker_max_connections)
+        slots.per_address_max = config.broker_max_connections_per_ip
+        self.limits.partial_input.limit_bytes = config.max_partial_input_bytes
+        self.limits.unsent.limit_bytes = config.max_unsent_bytes
+
     def flows(self) -> None:
         """Note that something was published or delivered."""
         self._flowed = self._clock.monotonic()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.dynamic_options import DynamicOptions
 from pulsarish.broker.http.admission import LoopShare
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.missing_features import MissingFeatures
@@ -79,6 +80,7 @@ class Admin:
         meter: LoadMeter,
         drain: Drain,
         orphans: OrphanSearch,
+        options: DynamicOptions,
     ) -> None:
         store = LimitedStore(world.metadata, config.admin_metadata_operations_max)
         records = Records(store, world.clock, world.random, guard=ledgers.age)
@@ -113,7 +115,7 @@ class Admin:
             *LookupRoutes(lookup, lookups, listeners).routes(),
             *ClusterRoutes(config, ownership).routes(),
             *PlacementRoutes(config, records, namespaces, ownership).routes(),
-            *BrokerRoutes(config, records, ownership, unready_reason, drain).routes(),
+            *BrokerRoutes(config, records, ownership, unready_reason, drain, options).routes(),
             *broker_stats.routes(),
             *StorageRoutes(records, ledgers).routes(),
             *OrphanRoutes(config, ownership, orphans).routes(),

@@ -160,6 +160,10 @@ class Balance:
         self._waits_until = -math.inf
         self._unfinished = False
 
+    def limit(self, limits: BalanceLimits) -> None:
+        """Use other limits from now on."""
+        self._limits = limits
+
     # -- what is known
 
     def set_members(self, instances: Collection[str], now: float) -> None:

@@ -80,15 +80,19 @@ class Balancer:
         self._stopped = False
 
     def start(self) -> None:
-        if self._config.load_balancer_enabled:
-            _ = run_in_background(self._world.tasks, self._world.clock, "balancer", self._run)
+        _ = run_in_background(self._world.tasks, self._world.clock, "balancer", self._run)
 
     def stop(self) -> None:
         self._stopped = True
 
     @property
     def _leading(self) -> bool:
-        return not self._stopped and self._ownership.serving and self._ownership.leader.is_leader
+        return (
+            self._config.load_balancer_enabled
+            and not self._stopped
+            and self._ownership.serving
+            and self._ownership.leader.is_leader
+        )
 
     async def _run(self) -> None:
         while not self._stopped:
@@ -103,6 +107,7 @@ class Balancer:
         if self._balance is None:
             self._balance = Balance(limits_of(self._config))
         balance, clock = self._balance, self._world.clock
+        balance.limit(limits_of(self._config))
         alive = dict(sorted(self._ownership.registry.alive.items()))
         balance.set_members(alive, clock.monotonic())
         if len(alive) < 2:

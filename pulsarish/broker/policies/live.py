@@ -134,7 +134,10 @@ class LivePolicies:
             await self._world.clock.sleep(_RETRY_SECONDS)
             return False
         self._failing.pop(path, None)
-        self._tell(own if now.policies == before.policies else topics, effective, values)
+        is_for_all = now.policies != before.policies or any(
+            topic.topic_limits.policies.defaults is not effective.defaults for topic in topics
+        )
+        self._tell(topics if is_for_all else own, effective, values)
         self._seen[path] = now
         return False
 

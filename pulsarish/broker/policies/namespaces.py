@@ -18,6 +18,14 @@ from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.placement_store import PlacementStore
 from pulsarish.broker.policies.store import Effective, PolicyStore, Values, decoded, grants_of
+from pulsarish.broker.policies.store import (
+    BrokerDefaults,
+    Effective,
+    PolicyStore,
+    Values,
+    decoded,
+    grants_of,
+)
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import (
@@ -87,7 +95,8 @@ class Namespaces:
         self._world = world
         self._records = records
         self._config = config
-        self.store = PolicyStore(records, config, self._forget)
+        self._defaults = BrokerDefaults(config)
+        self.store = PolicyStore(records, self._defaults, self._forget)
         self.changed: Callable[[str], None] = _nobody
         """Called with the path of a namespace's node when it may have changed, if it was cached."""
         self._cached = _Cached()
@@ -98,12 +107,21 @@ class Namespaces:
         """
         other = copy(self)
         other._records = records
-        other.store = PolicyStore(records, self._config, self._forget)
+        other.store = PolicyStore(records, self._defaults, self._forget)
         other.changed = self._tell_changed
         return other
 
     def _tell_changed(self, path: str) -> None:
         self.changed(path)
+
+    def options_changed(self) -> None:
+        """Use the options that are in force now for what policies do not say.
+
+        Each namespace in use counts as changed, so that its topics follow.
+        """
+        self._defaults.options_changed()
+        for path in list(self._cached.namespaces):
+            self._forget(path)
 
     async def start(self) -> None:
         """Create the roots of the tree, and ``public/default``, at the first start of a cluster."""

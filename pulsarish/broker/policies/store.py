@@ -38,6 +38,7 @@ from pulsarish.runtime.seams import Conflict, Op
 from pulsarish.wire.json_record import encode_record
 
 __all__ = [
+    "BrokerDefaults",
     "Change",
     "Effective",
     "PolicyStore",
@@ -212,20 +213,39 @@ def policies_path(name: TopicName) -> str:
     )
 
 
+class BrokerDefaults:
+    """The broker's value of every policy, until an option changes."""
+
+    __slots__ = ("_config", "values")
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.values = broker_defaults(config)
+
+    def options_changed(self) -> None:
+        """Make the values again, as another mapping: what has the former one is out of date."""
+        self.values = broker_defaults(self._config)
+
+
 class PolicyStore:
     """Reads and changes policies in metadata, for one broker."""
 
     def __init__(
-        self, records: Records, config: BrokerConfig, written: Callable[[str], None]
+        self, records: Records, defaults: BrokerDefaults, written: Callable[[str], None]
     ) -> None:
         """Create the store.
 
         ``written`` is called with the path of a namespace's node after each change, so that the
         next read on this broker sees it.
         """
-        self.defaults = broker_defaults(config)
+        self._defaults = defaults
         self._records = records
         self._written = written
+
+    @property
+    def defaults(self) -> Values:
+        """The broker's value of every policy."""
+        return self._defaults.values
 
     # -- policies of a namespace
 

@@ -173,3 +173,61 @@ def config(name: str | None, admin: Admin, output: str) -> None:
     if name is not None and not found:
         say(f"no option's name contains {name!r}")
     print_record(found, output)
+
+
+@brokers.command("list-dynamic-config")
+@admin_option
+@output_option
+def list_dynamic_config(admin: Admin, output: str) -> None:
+    """List the options that can change while brokers run.
+
+    \b
+    Example:
+      pulsarish brokers list-dynamic-config
+    """
+    print_names(admin.brokers.dynamic_option_names(), "option", output)
+
+
+@brokers.command("get-all-dynamic-config")
+@admin_option
+@output_option
+def get_all_dynamic_config(admin: Admin, output: str) -> None:
+    """Show the options that were set while brokers ran.
+
+    \b
+    Example:
+      pulsarish brokers get-all-dynamic-config
+    """
+    print_record(admin.brokers.dynamic_options(), output)
+
+
+@brokers.command("update-dynamic-config")
+@click.argument("name")
+@click.argument("value")
+@admin_option
+def update_dynamic_config(name: str, value: str, admin: Admin) -> None:
+    """Set an option of all brokers while they run.
+
+    It is in force at once, and also at brokers that start later, whatever their files say, until:
+    pulsarish brokers delete-dynamic-config. NAME is one of: pulsarish brokers list-dynamic-config.
+
+    \b
+    Example:
+      pulsarish brokers update-dynamic-config max_publish_rate_per_topic_in_messages 5000
+    """
+    admin.brokers.set_dynamic_option(name, value)
+    say(f"option {name} is {value} at all brokers")
+
+
+@brokers.command("delete-dynamic-config")
+@click.argument("name")
+@admin_option
+def delete_dynamic_config(name: str, admin: Admin) -> None:
+    """Have all brokers use what they were started with for an option.
+
+    \b
+    Example:
+      pulsarish brokers delete-dynamic-config max_publish_rate_per_topic_in_messages
+    """
+    admin.brokers.delete_dynamic_option(name)
+    say(f"option {name} is what each broker was started with")

@@ -10,6 +10,7 @@ import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.dynamic_options import NAMES, DynamicOptions
 from pulsarish.broker.http.json_bodies import DrainBody, Json, LeaderBody, OwnedBundleBody
 from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.route import (
@@ -22,6 +23,7 @@ from pulsarish.broker.http.route import (
     Parameter,
     Route,
     answer,
+    no_content,
 )
 from pulsarish.broker.listeners import broker_named, http_at, http_url_at
 from pulsarish.broker.ownership.ownership import Ownership
@@ -29,8 +31,8 @@ from pulsarish.broker.topics.drain import Drain
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import NotFound, ServiceNotReady, UnsupportedFeature
-from pulsarish.runtime.config import describe
+from pulsarish.model.errors import NotFound, ServiceNotReady
+from pulsarish.runtime.config import describe, text_of
 from pulsarish.runtime.seams import HttpResponse
 from pulsarish.security.config import SECRET_OPTIONS
 
@@ -49,12 +51,14 @@ class BrokerRoutes:
         ownership: Ownership,
         unready_reason: Callable[[], str],
         drain: Drain,
+        options: DynamicOptions,
     ) -> None:
         self._config = config
         self._records = records
         self._ownership = ownership
         self._unready_reason = unready_reason
         self._draining = drain
+        self._options = options
 
     def routes(self) -> list[Route]:
         read, admin = Permission.READ_CLUSTER, Permission.SUPER_USER
@@ -157,17 +161,17 @@ class BrokerRoutes:
             Route(
                 "GET",
                 _CONFIGURATION,
-                self._no_names,
+                self._dynamic_names,
                 read,
-                "List the options that can be set while a broker runs: none.",
+                "List the options that can change while a broker runs.",
                 answers=list[str],
             ),
             Route(
                 "GET",
                 _CONFIGURATION + "/values",
-                self._no_values,
+                self._dynamic_values,
                 read,
-                "List the options that were set while the broker ran: none.",
+                "List the options that were set while brokers ran, with their values.",
                 answers=dict[str, str],
             ),
             Route(
@@ -183,16 +187,16 @@ class BrokerRoutes:
                 setting + "/{value}",
                 self._set,
                 admin,
-                "Refused: options are set where a broker is started.",
-                statuses=(501,),
+                "Set an option of all brokers while they run.",
+                statuses=(412,),
             ),
             Route(
                 "DELETE",
                 setting,
-                self._set,
+                self._unset,
                 admin,
-                "Refused: options are set where a broker is started.",
-                statuses=(501,),
+                "Have all brokers use what they were started with for an option.",
+                statuses=(412,),
             ),
             Route(
                 "GET",
@@ -295,11 +299,11 @@ class BrokerRoutes:
 
     # -- configuration
 
-    async def _no_names(self, call: Call) -> HttpResponse:
-        return answer([])
+    async def _dynamic_names(self, call: Call) -> HttpResponse:
+        return answer(list(NAMES))
 
-    async def _no_values(self, call: Call) -> HttpResponse:
-        return answer({})
+    async def _dynamic_values(self, call: Call) -> HttpResponse:
+        return answer(dict(await self._options.values()))
 
     async def _runtime(self, call: Call) -> HttpResponse:
         found: dict[str, str] = {}
@@ -309,15 +313,17 @@ class BrokerRoutes:
                 value = getattr(value, part)
             if option.name in SECRET_OPTIONS and value:
                 value = "(not shown)"  # it may hold the secret itself, not only where it is
-            found[option.name] = (
-                value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            )
+            found[option.name] = text_of(value)
         return answer(found)
 
     async def _set(self, call: Call) -> HttpResponse:
-        raise UnsupportedFeature(
-            "options cannot be set while a broker runs; set them where it is started and restart it"
-        )
+        call.change = f"{call['name']} = {call['value']}"
+        await self._options.set(call["name"], call["value"])
+        return no_content()
+
+    async def _unset(self, call: Call) -> HttpResponse:
+        await self._options.remove(call["name"])
+        return no_content()
 
     async def _internal(self, call: Call) -> HttpResponse:
         return answer(

@@ -80,8 +80,7 @@ class SubscriptionRoutes:
         self._namespaces = namespaces
         self._owners = owners
         self._topics = topics
-        self._wait_seconds = config.stats_read_wait_ms / 1000
-        self._scan_max = config.subscription_backlog_scan_max_entries
+        self._config = config
 
     def routes(self) -> list[Route]:
         purge, consume = Permission.PURGE, Permission.CONSUME
@@ -415,11 +414,10 @@ class SubscriptionRoutes:
     async def _analyze(self, call: Call) -> HttpResponse:
         subscription = await self._subscription(call)
         call.waits_for = f"the backlog of {subscription.name!r} to be read"
-        entries = await subscription.unacknowledged(self._scan_max + 1)
+        scan_max = self._config.subscription_backlog_scan_max_entries
+        entries = await subscription.unacknowledged(scan_max + 1)
         start = None if call.body is None else _position(call.body)
-        seen = [
-            entry for entry in entries[: self._scan_max] if start is None or entry.position >= start
-        ]
+        seen = [entry for entry in entries[:scan_max] if start is None or entry.position >= start]
         messages = markers = 0
         for entry in seen:
             metadata = parse_metadata(entry.payload)
@@ -428,9 +426,7 @@ class SubscriptionRoutes:
             messages += metadata.num_messages_in_batch if left is None else left.bit_count()
         first, last = (str(seen[0].position), str(seen[-1].position)) if seen else ("", "")
         return answer(
-            BacklogAnalysisBody(
-                len(seen), messages, markers, len(entries) > self._scan_max, first, last
-            )
+            BacklogAnalysisBody(len(seen), messages, markers, len(entries) > scan_max, first, last)
         )
 
     async def _holes(self, call: Call) -> HttpResponse:
@@ -442,7 +438,7 @@ class SubscriptionRoutes:
                 self._world.clock,
                 start,
                 call.number("limit"),
-                wait_seconds=self._wait_seconds,
+                wait_seconds=self._config.stats_read_wait_ms / 1000,
             )
         )
 

@@ -1325,3 +1325,19 @@ def test_rules_of_placement_are_shown(server: AdminServer) -> None:
     server.answer(f"GET {SPACE}/antiAffinity", 204)
     none = run(server, "namespaces", "get-anti-affinity-group", "acme/orders")
     assert (none.exit_code, none.stdout, none.stderr) == (0, "GROUP\n", "(none)\n")
+
+
+def test_options_are_changed_while_brokers_run(server: AdminServer) -> None:
+    changed = "/admin/v2/brokers/configuration/slow_add_ms"
+    server.answer("GET /admin/v2/brokers/configuration", 200, ["slow_add_ms"])
+    server.answer("GET /admin/v2/brokers/configuration/values", 200, {"slow_add_ms": "5"})
+    server.answer(f"POST {changed}/5", 204, None)
+    server.answer(f"DELETE {changed}", 204, None)
+    for command, words in (
+        ("list-dynamic-config", "slow_add_ms"),
+        ("get-all-dynamic-config", "slow_add_ms"),
+        ("update-dynamic-config slow_add_ms 5", "option slow_add_ms is 5 at all brokers"),
+        ("delete-dynamic-config slow_add_ms", "what each broker was started with"),
+    ):
+        done = run(server, "brokers", *command.split())
+        assert (done.exit_code, words in done.output) == (0, True), done.output
