@@ -17,7 +17,6 @@ import msgspec
 from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.placement_store import PlacementStore
-from pulsarish.broker.policies.store import Effective, PolicyStore, Values, decoded, grants_of
 from pulsarish.broker.policies.store import (
     BrokerDefaults,
     Effective,
