@@ -58,8 +58,10 @@ class MessageCounter:
             )
         above = self._counts.unacknowledged(cursor.mark_delete)
         entries = self._chain.entries_between(cursor.mark_delete, self._chain.last_position())
-        messages = above.messages * cursor.backlog() // entries if entries else 0
-        return MessageBacklog(messages, is_estimate=True)
+        batches, left = cursor.parts  # of these it is known what is left
+        whole = max(0, cursor.backlog() - batches)
+        messages = above.messages * whole // entries if entries else 0
+        return MessageBacklog(messages + left, is_estimate=True)
 
     async def complete(
         self,

@@ -47,6 +47,7 @@ class AckRanges:
         "_sets",
         "_successor",
         "batch_bits",
+        "batch_messages",
         "entry_count",
         "mark",
         "range_count",
@@ -57,6 +58,7 @@ class AckRanges:
         self.entry_count = 0  # entries in ranges, above the mark
         self.range_count = 0
         self.batch_bits = 0  # the size of the kept index sets, in bits
+        self.batch_messages = 0  # what is left of partly acknowledged batches
         self._successor = successor
         self._bitmaps = 0
         self._sets: dict[int, EntrySet] = {}  # by ledger; none is empty, none reaches the mark
@@ -69,6 +71,11 @@ class AckRanges:
     def hole_count(self) -> int:
         """The number of separate items above the mark: ranges and partly acknowledged batches."""
         return self.range_count + len(self._batches)
+
+    @property
+    def batch_count(self) -> int:
+        """The number of partly acknowledged batches."""
+        return len(self._batches)
 
     @property
     def memory_bytes(self) -> int:
@@ -242,6 +249,7 @@ class AckRanges:
         self._drop_batch(position)
         self._batches[position] = remaining
         self.batch_bits += remaining.bit_length()
+        self.batch_messages += remaining.bit_count()
 
     def advance(self, position: Position) -> bool:
         """Acknowledge everything up to ``position``; ``False`` when the mark is already there or
@@ -261,7 +269,7 @@ class AckRanges:
         self.mark = mark
         self.entry_count = 0
         self.range_count = 0
-        self.batch_bits = 0
+        self.batch_bits = self.batch_messages = 0
         self._bitmaps = 0
         self._sets.clear()
         self._member = None
@@ -319,6 +327,7 @@ class AckRanges:
         remaining = self._batches.pop(position, None)
         if remaining is not None:
             self.batch_bits -= remaining.bit_length()
+            self.batch_messages -= remaining.bit_count()
 
     def _drop_batches_to_mark(self) -> None:
         if self._batches:
@@ -352,6 +361,8 @@ class AckRanges:
         assert self.range_count == len(ranges)
         assert self._bitmaps == sum(found.bitmaps for found in self._sets.values())
         assert self.entry_count == sum(found.last_entry - found.first_entry + 1 for found in ranges)
+        left = [remaining.bit_count() for remaining in self._batches.values()]
+        assert self.batch_messages == sum(left)
         assert self.batch_bits == sum(
             remaining.bit_length() for remaining in self._batches.values()
         )

@@ -219,12 +219,17 @@ class MultiConsumerDispatcher(Dispatcher):
         return self.reads.delayed.not_in_memory(found) if found else found
 
     def _delivered(self, positions: Sequence[Position]) -> dict[Position, Place]:
-        wanted, seen = set(positions), self._seen
+        wanted = set(positions)
         return {
-            position: Place("consumer", consumer, seen[position][0] if position in seen else None)
+            position: Place("consumer", consumer, self._had_since(position))
             for consumer in self.consumers
             for position in wanted.intersection(consumer.pending)
         }
+
+    def _had_since(self, position: Position) -> float | None:
+        seen = self._seen.get(position)
+        is_of_this_delivery = seen is not None and seen[1] == self._counts.get(position, 0)
+        return seen[0] if seen is not None and is_of_this_delivery else None
 
     def _known(self) -> set[Position]:
         return self.waiting().union(*[consumer.pending for consumer in self.consumers])

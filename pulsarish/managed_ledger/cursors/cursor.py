@@ -153,6 +153,14 @@ class Cursor:
         """
         return self._core.acks.batches()
 
+    @property
+    def parts(self) -> tuple[int, int]:
+        """The number of batches of which some messages are acknowledged, and of messages that
+        remain of them.
+        """
+        acks = self._core.acks
+        return acks.batch_count, acks.batch_messages
+
     def backlog(self) -> int:
         """The number of entries of the log that are not acknowledged."""
         between = self._chain.entries_between(self._core.acks.mark, self._chain.last_position())

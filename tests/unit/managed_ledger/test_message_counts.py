@@ -236,5 +236,8 @@ def test_holes_beyond_a_limit_are_estimated_and_that_is_said() -> None:
         assert log.messages.backlog(cursor) == (18, False, ())
         assert log.messages.backlog(cursor, holes_max=3) == (18, True, ())
         assert log.messages.backlog(cursor, holes_max=6) == (18, False, ())
+        for entry, index in ((0, 0), (2, 1), (2, 2), (4, 0)):
+            cursor.acknowledge_batch(heard.appended_at[entry][0], 3, [index])
+        assert log.messages.backlog(cursor, holes_max=3) == (14, True, ()), "parts are known"
 
     simulate(scenario)

@@ -427,6 +427,11 @@ class TestShared:
         ]
         assert (found[0].consumer, found[5].consumer, found[0].since) == (one, two, 7.0)
         assert (found[2].due_ms, found[4].due_ms) == (502, 504)
+        dispatcher.redeliver(one, [at(0)])
+        two.permits = 10
+        drive(dispatcher, log)
+        again = dispatcher.places([at(0)])[0]
+        assert (again.consumer, again.since) == (two, None), "it was delivered since"
 
     def test_a_forgotten_entry_is_found_whatever_is_before_it(
         self, monkeypatch: pytest.MonkeyPatch
