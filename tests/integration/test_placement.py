@@ -6,6 +6,7 @@ from typing import Any
 
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.runtime.seams import World
+from pulsarish.wire._pb import broker_pb2 as pb
 from tests.integration.test_balance import owned
 from tests.integration.test_broker_http import Web, run
 from tests.support.brokers import BrokerCluster, find
@@ -41,6 +42,17 @@ async def owners(world: World, name: str, count: int = 20) -> set[str]:
     }
 
 
+async def replica(world: World, topic: str) -> str:
+    """Return the broker for readers that take any."""
+    request = pb.LookupsRequest(lookups=[pb.LookupRequest(topic=topic, wanted=pb.REPLICA)])
+    data = await world.connections.call(
+        "broker0:6660", "broker.lookup", request.SerializeToString(), timeout_seconds=2.0
+    )
+    (answer,) = pb.LookupsResponse.FromString(data).answers
+    assert not answer.redirect
+    return answer.address
+
+
 def test_lookups_go_to_the_brokers_that_isolation_permits() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         await namespace(web, "orders")
@@ -48,6 +60,8 @@ def test_lookups_go_to_the_brokers_that_isolation_permits() -> None:
         await world.clock.sleep(2.0)
         assert await owners(world, "orders") == {"broker1:6660"}
         assert await owners(world, "default") == {"broker0:6660"}, "the primary one is reserved"
+        assert await replica(world, "persistent://public/orders/t1") == "broker1:6660"
+        assert await replica(world, "persistent://public/default/t1") == "broker0:6660"
         # Not to another broker by hand either, and the rule is named.
         (bundle, *_) = owned(cluster, "broker1")
         target = f"/admin/v2/namespaces/public/orders/{bundle.range}/unload"

@@ -271,7 +271,7 @@ class Placement:
         """
         by_instance = {each.instance_id: each for each in candidates}
         to = by_instance.get(destination.instance_id, Candidate(destination))
-        permitted = self.permitted(namespace, [*by_instance.values(), to])
+        permitted = self.permitted(namespace, (by_instance | {to.instance_id: to}).values())
         name = destination.broker_id
         if to.instance_id not in {each.instance_id for each in permitted}:
             others = ", ".join(sorted({each.broker.broker_id for each in permitted}))
@@ -288,7 +288,7 @@ class Placement:
             )
         group, own = self.group_of(namespace), by_instance.get(source)
         if group and own is not None:
-            spread = self._spread([*by_instance.values()])
+            spread = self._spread(candidates)
             if to.instance_id in by_instance and spread(to) > spread(own):
                 return (
                     f"anti-affinity group {group!r} of namespace {namespace}: broker {name} or its "

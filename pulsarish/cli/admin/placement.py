@@ -188,7 +188,7 @@ def failure_domains() -> None:
     \b
     Examples:
       pulsarish failure-domains set rack-1 broker-1 broker-2
-      pulsarish namespaces set-anti-affinity-group payments/eu payments
+      pulsarish failure-domains list
     """
 
 

@@ -108,6 +108,7 @@ class NamespaceWorkRoutes:
                 _ADMIN,
                 "Unload all bundles of a namespace; clients reconnect to the next owners.",
                 parameters=(AUTHORITATIVE, _DESTINATION),
+                statuses=(405,),
             ),
             Route(
                 "PUT",
@@ -116,6 +117,7 @@ class NamespaceWorkRoutes:
                 _ADMIN,
                 "Unload a bundle; clients reconnect to its next owner.",
                 parameters=(_DESTINATION,),
+                statuses=(405,),
                 owner=True,
             ),
             _post(

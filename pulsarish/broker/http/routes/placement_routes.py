@@ -158,6 +158,7 @@ class PlacementRoutes:
                 "Show the anti-affinity group of a namespace.",
                 answers=str,
                 answer_type=_TEXT,
+                statuses=(204,),
             ),
             Route(
                 "POST",
