@@ -158,6 +158,10 @@ class Reads:
         self._again_members.difference_update(run)
         return Read(first, run[-1].entry_id - first.entry_id + 1, self._epoch, tuple(run))
 
+    def is_current(self, read: Read) -> bool:
+        """Return whether delivery has not started again since a read was planned."""
+        return read.epoch == self._epoch
+
     def succeeded(self, read: Read, entries: Sequence[Ready], end: Position) -> None:
         """Handle the entries of a read.
 

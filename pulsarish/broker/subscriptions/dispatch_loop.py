@@ -319,7 +319,9 @@ class DispatchLoop:
                 messages = sum(entry.messages for entry in ready)
                 size_bytes = sum(len(entry.payload) for entry in ready)
             else:
-                ready, messages, size_bytes = await subscription.filter.sort_out(dispatcher, ready)
+                ready, messages, size_bytes = await subscription.filter.sort_out(
+                    dispatcher, read, ready
+                )
             marks.reading_since_ms = 0
             reads.succeeded(read, ready, end)
             if messages:

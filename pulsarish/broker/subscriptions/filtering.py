@@ -24,7 +24,7 @@ from pulsarish.wire.payload import decompress
 
 if TYPE_CHECKING:
     from pulsarish.broker.dispatchers.dispatcher import Dispatcher
-    from pulsarish.broker.dispatchers.reads import Ready
+    from pulsarish.broker.dispatchers.reads import Read, Ready
     from pulsarish.broker.subscriptions.subscription import Subscription
     from pulsarish.model.message_filter import MessageFilter
     from pulsarish.model.position import Position
@@ -81,9 +81,9 @@ class SubscriptionFilter:
         return self._filter.text
 
     async def sort_out(
-        self, dispatcher: Dispatcher, entries: Sequence[Ready]
+        self, dispatcher: Dispatcher, read: Read, entries: Sequence[Ready]
     ) -> tuple[list[Ready], int, int]:
-        """Judge entries that were read, and acknowledge what does not match.
+        """Judge the entries of a read, and acknowledge what does not match.
 
         Returns the entries, with what is left of their batches, and how many messages and bytes of
         them are to be delivered.
@@ -93,8 +93,9 @@ class SubscriptionFilter:
             for each in entries
         ]
         subscription = self._subscription
-        if subscription.filter is not self or subscription.closed is not None:
-            # Its consumers have to subscribe again, and then these entries are read again.
+        if subscription.filter is not self or not dispatcher.reads.is_current(read):
+            # By another filter, or after a seek with other counts, they may match. They are read
+            # again.
             return list(entries), 0, 0
         counts = subscription.filter_counts
         gone: list[Position] = []

@@ -28,12 +28,15 @@ class Subscription:
         self.gone: list[Position] = []
         self.parts: dict[Position, int] = {}
         self.filter_counts = FilterCounts()
-        self.closed = None
+        self.is_seeking = False
         self.is_compacted = is_compacted
         self.sleeps = 0
         self._deliveries = deliveries
-        self.cursor = self.source = self
+        self.cursor = self.source = self.reads = self
         self.filter = SubscriptionFilter(cast("Any", self), parse_filter(text), cast("Any", self))
+
+    def is_current(self, _read: object) -> bool:
+        return not self.is_seeking
 
     def contains(self, _position: Position) -> bool:
         return True
@@ -56,7 +59,7 @@ class Subscription:
         self.sleeps += 1
 
     def sort_out(self, *entries: Ready) -> tuple[list[Ready], int, int]:
-        return asyncio.run(self.filter.sort_out(cast("Any", self), entries))
+        return asyncio.run(self.filter.sort_out(cast("Any", self), cast("Any", None), entries))
 
 
 def ready(entry_id: int, payload: bytes, **fields: Any) -> Ready:
@@ -183,5 +186,14 @@ def test_nothing_is_acknowledged_by_a_filter_that_was_replaced_meanwhile() -> No
     subscription = Subscription("region = 'eu'")
     replaced, subscription.filter = subscription.filter, cast("Any", None)
     entries = [ready(0, single("us"))]
-    left, messages, _ = asyncio.run(replaced.sort_out(cast("Any", subscription), entries))
+    left, messages, _ = asyncio.run(
+        replaced.sort_out(cast("Any", subscription), cast("Any", None), entries)
+    )
     assert (left, messages, subscription.gone) == (entries, 0, [])
+
+
+def test_nothing_is_acknowledged_when_a_seek_came_meanwhile() -> None:
+    subscription = Subscription("__deliveryCount < 3", deliveries=3)
+    subscription.is_seeking = True
+    left, messages, _ = subscription.sort_out(one := ready(0, batch("us", "us")))
+    assert (left, messages, subscription.gone, subscription.parts) == ([one], 0, [], {})
