@@ -14,12 +14,16 @@ from typing import Any
 import pytest
 
 from pulsarish.client.api.batch_publisher import BatchPublisher
+from pulsarish.client.enums import InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.entry_encoder import encode_batch
+from pulsarish.client.messages.entry_encoder import Extras, encode_batch
 from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.messages.pending_entries import PendingEntry
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.model.errors import MessageTooBig, ProducerFenced, PulsarishError, Timeout
+from pulsarish.spark.writing.batches import Filling
+from pulsarish.wire.entry import EXPIRES_PROPERTY
+from tests.integration.test_policies import broker_ms
 from tests.support.brokered import Brokered, play_with_brokers
 
 TOPIC = "persistent://public/default/t"
@@ -86,6 +90,31 @@ def test_the_newest_holder_of_a_name_ends_the_older_ones_and_knows_what_they_lef
         assert not await reader.has_message_available()
 
     play_with_brokers(scenario, broker_deduplication_enabled=True)
+
+
+def test_what_expires_in_a_batch_of_its_own_reaches_no_consumer_after_that() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client, clock = brokered.client(), brokered.world.clock
+        consumer = await client.subscribe(TOPIC, "s")
+        publisher = publisher_on(await open_with(brokered, 1_000))
+        filling = Filling()
+        for number in range(6):
+            until_ms = broker_ms(brokered.cluster, "broker0") + (5_000 if number == 2 else 500_000)
+            expires = Extras(properties={EXPIRES_PROPERTY: str(until_ms)})
+            row = expires if number in (2, 3) else None
+            if (made := filling.add(b"%d" % number, row, number)) is not None:
+                publisher.add(*made)
+        last = filling.take()
+        assert last is not None
+        await clock.sleep(10.0)
+        publisher.add(*last)
+        late = await client.subscribe(TOPIC, "late", initial_position=InitialPosition.Earliest)
+        found = [(await late.receive()).data() for _ in range(5)]
+        assert found == [b"0", b"1", b"3", b"4", b"5"]
+        # This one had it in its queue before.
+        assert (await consumer.receive()).data() == b"0"
+
+    play_with_brokers(scenario)
 
 
 def test_nothing_is_stored_behind_a_batch_that_is_too_great_for_the_broker() -> None:

@@ -15,6 +15,7 @@ from pulsarish.client.api.blocking_client import Client
 from pulsarish.client.checks import check_number
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import ProducerArguments, producer_options
+from pulsarish.client.messages.entry_encoder import NO_EXTRAS, Extras
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
 from pulsarish.client.result import Result
@@ -107,9 +108,14 @@ class BatchPublisher:
         """Whether the topic removes duplicates."""
         return self._child.deduplication
 
-    def add(self, batch: bytes, count: int, first: int, last: int) -> None:
+    def add(
+        self, batch: bytes, count: int, first: int, last: int, of_all: Extras = NO_EXTRAS
+    ) -> None:
         """Send ``count`` messages, encoded by ``encode_batch``, with sequence ids ``first`` to
         ``last``, greater than all before.
+
+        Brokers do not look into a batch: a message that expires is one of its own, whose ``of_all``
+        is ``Extras.read_by_brokers``.
 
         Waits for room. Raises why an earlier batch failed, or the publisher did.
         """
@@ -119,7 +125,8 @@ class BatchPublisher:
         with child.lock:
             failure, news = child.failure, False
             if failure is None:
-                news = child.core.add_batch(batch, count, first, last, _Sent(self, size_bytes))
+                sent = _Sent(self, size_bytes)
+                news = child.core.add_batch(batch, count, first, last, sent, of_all)
                 # Read it now: the loop may send the next batch when it looks later.
                 for _, too_great in child.core.take_oversized():
                     failure = too_great

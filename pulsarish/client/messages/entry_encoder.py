@@ -75,6 +75,14 @@ class Extras:
             self.properties is not None and EXPIRES_PROPERTY in self.properties
         )
 
+    def read_by_brokers(self) -> Extras:
+        """Return what brokers read of these extras, for the metadata of a batch of one message."""
+        expires = (self.properties or {}).get(EXPIRES_PROPERTY)
+        return Extras(
+            properties=None if expires is None else {EXPIRES_PROPERTY: expires},
+            deliver_at_ms=self.deliver_at_ms,
+        )
+
     def size_bytes_max(self) -> int:
         """Upper bound of the bytes that these extras add to a message of a batch."""
         size = _FIELDS_BYTES_MAX

@@ -216,18 +216,24 @@ class SendQueue:
         return news
 
     def add_batch(
-        self, batch: bytes, count: int, first: int, last: int, callback: Callback
+        self,
+        batch: bytes,
+        count: int,
+        first: int,
+        last: int,
+        callback: Callback,
+        of_all: Extras = NO_EXTRAS,
     ) -> bool:
         """Accept a batch that the program made (``encode_batch``): ``count`` messages with sequence
         ids ``first`` to ``last``, as one entry with one callback. It counts as one pending message.
-        Returns the same as ``add``.
+        ``of_all``: what the metadata of the entry carries. Returns the same as ``add``.
         """
         was_idle = not self._queue
         self.seal()
         self.pending_count += 1
         self._pushed_sequence_id = max(self._pushed_sequence_id, last)
         self._next_sequence_id = max(self._next_sequence_id, last + 1)
-        self._queue_batch(batch, count, first, last, (callback,), NO_EXTRAS)
+        self._queue_batch(batch, count, first, last, (callback,), of_all)
         return was_idle or bool(self._oversized)
 
     def open_batch_since(self) -> float | None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types
 
-from pulsarish.client.messages.entry_encoder import Extras
+from pulsarish.client.messages.entry_encoder import NO_EXTRAS, Extras
 from pulsarish.client.producer.routing import HashingScheme, hash_key
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.schema import Schema, SchemaType
@@ -36,6 +36,7 @@ from pulsarish.spark.writing.routing import KEYLESS_RUN, Routing
 from pulsarish.spark.writing.rows import Row, in_content_order, rows_of
 from pulsarish.spark.writing.targets import Pin, Target
 from pulsarish.spark.writing.writers import make_job
+from pulsarish.wire.entry import EXPIRES_PROPERTY
 
 DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000
@@ -105,7 +106,7 @@ def test_keys_are_routed_as_by_every_producer_and_others_in_runs() -> None:
 
 
 def test_batches_end_by_number_and_size_and_keep_numbers_and_extras() -> None:
-    sent: list[tuple[int, int, int]] = []
+    sent: list[tuple[int, int, int, Extras]] = []
     filling = Filling()
     rows = [(b"x" * 100, None)] * 1_500 + [(b"y" * 70_000, Extras(partition_key="k"))] * 3
     for number, (payload, extras) in enumerate(rows):
@@ -115,8 +116,23 @@ def test_batches_end_by_number_and_size_and_keep_numbers_and_extras() -> None:
     last = filling.take()
     assert last is not None
     assert filling.take() is None
-    assert sent[0] == (BATCH_MESSAGES_MAX, 0, 9_990)
-    assert sum(count for count, _, _ in sent) + last[1] == 1_503
+    assert sent[0] == (BATCH_MESSAGES_MAX, 0, 9_990, NO_EXTRAS)
+    assert sum(count for count, *_ in sent) + last[1] == 1_503
+
+
+def test_a_row_that_expires_is_a_batch_of_its_own_whose_metadata_say_when() -> None:
+    expires = {EXPIRES_PROPERTY: "1767225600000", "a": "b"}
+    rows = [None, None, Extras(properties=expires), Extras(properties=expires), None]
+    filling = Filling()
+    made = [filling.add(b"x", extras, number) for number, extras in enumerate(rows)]
+    sent = [each[1:] for each in [*made, filling.take()] if each is not None]
+    of_entry = Extras(properties={EXPIRES_PROPERTY: "1767225600000"})
+    assert sent == [
+        (2, 0, 1, NO_EXTRAS),
+        (1, 2, 2, of_entry),
+        (1, 3, 3, of_entry),
+        (1, 4, 4, NO_EXTRAS),
+    ]
 
 
 def struct(**fields: Any) -> types.StructType:
