@@ -21,6 +21,7 @@ from pulsarish.local_cluster.restarts import WAIT_SECONDS, nodes_to_restart, rol
 __all__ = ["HARSHER_SCENARIOS"]
 
 _AWAY_SECONDS: Final = 60.0
+_LONG_AWAY_SECONDS: Final = 600.0
 _HOLD_SECONDS: Final = 15.0
 _DELAY_SECONDS: Final = 0.2
 _LOSS: Final = 0.05
@@ -289,9 +290,17 @@ HARSHER_SCENARIOS: Final = (
     ),
     Scenario(
         "metadata-away",
-        "the metadata service is away for 60 s; every topic is back within 10 s",
+        "the metadata service is away for 60 s, and no send fails",
         _metadata_away(_AWAY_SECONDS),
-        moves_owner=True,
+        no_negative=True,
+    ),
+    Scenario(
+        "metadata-away-long",
+        "the same for 10 minutes",
+        _metadata_away(_LONG_AWAY_SECONDS),
+        no_negative=True,
+        rate=1_000.0,
+        by_name_only=True,
     ),
     Scenario(
         "isolate",
