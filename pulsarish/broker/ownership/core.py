@@ -32,9 +32,13 @@ class Theirs:
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """Free to take by a compare-and-set at ``version`` (``None``: by creating the record)."""
+    """Free to take by a compare-and-set at ``version`` (``None``: by creating the record).
+
+    ``former``: the instance that the record names and that is not registered; empty: none.
+    """
 
     version: int | None
+    former: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ def judge(
     if owner.instance_id == me:
         return Mine(version)
     if owner.instance_id in gone:
-        return Unowned(version)
+        return Unowned(version, owner.instance_id)
     registration = alive.get(owner.instance_id)
     return Unknown(owner.instance_id, version) if registration is None else Theirs(registration)
 

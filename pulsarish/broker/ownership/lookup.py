@@ -136,7 +136,7 @@ class Lookup:
                 other = ownership.other_taker(bundle, is_final=is_final)
                 if other is not None:
                     return Found(other, bundle, redirect=True)
-                owner = await ownership.acquire(bundle, owner.version)
+                owner = await ownership.acquire(bundle, owner.version, owner.former)
             if isinstance(owner, Mine) and ownership.registry.me is me:
                 return Found(me, bundle)
         raise ServiceNotReady(f"bundle {bundle} is changing hands; try again")

@@ -271,8 +271,8 @@ class Ownership:
             raise ServiceNotReady(f"bundle {bundle} is being released; look the topic up again")
         self.owned.acquired(bundle, epoch)
 
-    async def acquire(self, bundle: Bundle, version: int | None) -> OwnerOf:
-        """Acquire a bundle that was ``Unowned`` at ``version``.
+    async def acquire(self, bundle: Bundle, version: int | None, former: str = "") -> OwnerOf:
+        """Acquire a bundle that was ``Unowned`` at ``version``, from the instance ``former``.
 
         Return its owner then. Raises ``MetadataUnavailable``, ``ServiceNotReady``.
         """
@@ -290,6 +290,11 @@ class Ownership:
             )
         except Conflict:
             return await self.owner(bundle)
+        # After an outage it may have registered again before the commit, and have found that no
+        # other broker has its bundles. If it registers after this read, it finds that this one has.
+        if former and await self.registry.is_registered(former):
+            await self.registry.evict(former)
+            _log.warning("former owner evicted: it had just returned", bundle=bundle, former=former)
         self._acquired(bundle, epoch, me.instance_id)
         _log.info("bundle acquired", bundle=bundle, epoch=epoch)
         return Mine(epoch)

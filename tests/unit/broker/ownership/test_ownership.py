@@ -25,11 +25,11 @@ B = BrokerRegistration("b", "b~2", "b:1")
         ((BundleOwner("me", "me~1"), 7), (), Mine(7)),
         # an earlier instance of this broker is another owner
         ((BundleOwner("me", "me~0"), 7), (), Unknown("me~0", 7)),
-        ((BundleOwner("me", "me~0"), 7), ("me~0",), Unowned(7)),
+        ((BundleOwner("me", "me~0"), 7), ("me~0",), Unowned(7, "me~0")),
         ((BundleOwner("b", "b~2"), 3), (), Theirs(B)),
         # the same broker, but another instance
         ((BundleOwner("b", "b~1"), 3), (), Unknown("b~1", 3)),
-        ((BundleOwner("b", "b~1"), 3), ("b~1",), Unowned(3)),
+        ((BundleOwner("b", "b~1"), 3), ("b~1",), Unowned(3, "b~1")),
     ],
 )
 def test_judging_a_record(

@@ -17,13 +17,15 @@ from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.metadata import paths
 from pulsarish.metadata.paths import ROOTS
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BrokerRegistration
+from pulsarish.metadata.records import BrokerRegistration, BundleOwner
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import MetadataStore, Op, World
 from pulsarish.sim.world.world import Simulation
+from pulsarish.wire.json_record import encode_record
 
 BUNDLE = bundles_of("public", "default", 4)[0]
 
@@ -84,6 +86,42 @@ def test_a_lookup_during_a_release_does_not_bring_the_bundle_back() -> None:
             "another broker may own it now, and this one would never ask again"
         )
         assert await ownership.owner(BUNDLE) == Unowned(taken.epoch + 1)
+
+    async def scenario() -> None:
+        await node.run(work)
+
+    sim.run(scenario, 60.0)
+
+
+def test_a_former_owner_that_returned_while_its_bundle_was_taken_is_evicted() -> None:
+    """It has looked for what was taken before the commit, and would look no more."""
+    sim = Simulation(1)
+    node = sim.node("broker")
+
+    async def work(world: World) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        for path in ROOTS:
+            await records.ensure(path)
+        config = BrokerConfig(
+            broker_id="b", listen_address="broker:6660", http_address="", metadata_url="memory:"
+        )
+        ownership = Ownership(
+            world,
+            config,
+            records,
+            ledgers=LedgerClient(world, config.ledger),
+            lost=lambda _: None,
+            taken=lambda _: None,
+            take_lag_max=lambda: 0.0,
+        )
+        await ownership.start(BrokerRegistration("b", "", "broker:6660"))
+        await records.compare_and_set(BUNDLE.path, BundleOwner("c", "c~1"), None)
+        owner = await ownership.owner(BUNDLE)
+        assert owner == Unowned(0, "c~1")
+        back = BrokerRegistration("c", "c~1", "other:6660")
+        await records.commit([Op("create", paths.broker("c~1"), encode_record(back))])
+        assert await ownership.acquire(BUNDLE, 0, "c~1") == Mine(1)
+        assert (await records.nodes([paths.broker("c~1")]))[0] is None
 
     async def scenario() -> None:
         await node.run(work)
