@@ -11,7 +11,7 @@ of the two stores messages does not depend on this: fencing decides that.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 __all__ = ["Outage"]
 
@@ -48,10 +48,11 @@ class Outage:
         """Note that a broker has refused a connection: its process is not there."""
         self._refused[instance_id] = None
 
-    def disappeared(self, instance_id: str) -> None:
-        self._agreed_at.pop(instance_id, None)
-        self._contradict.pop(instance_id, None)
-        self._refused.pop(instance_id, None)
+    def keep(self, others: Set[str]) -> None:
+        """Forget all brokers but these, which are registered."""
+        for noted in (self._agreed_at, self._contradict, self._refused):
+            for gone in noted.keys() - others:
+                del noted[gone]
 
     def why_end(self, others: Collection[str], now: float, *, begins: bool) -> str:
         """Return why this broker must stop serving; empty: it may continue.

@@ -531,7 +531,7 @@ class Ownership:
             for instance_id in self.peers.names():
                 if instance_id not in known:
                     self.peers.disappeared(instance_id)
-                    self._outage.disappeared(instance_id)
+            self._outage.keep(known)
             self._check_outage()
             if not others:
                 # Without another broker there is none to suspect, so nothing is timed.

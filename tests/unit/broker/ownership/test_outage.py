@@ -56,7 +56,7 @@ def test_processes_that_are_not_there_say_nothing_but_most_must_be_there() -> No
     assert outage.why_end(("b", "c", "d"), 10.5, begins=True) == (
         "2 of 4 brokers are there: that is not most of them"
     )
-    outage.disappeared("d")
+    outage.keep({"b", "c"})
     assert outage.why_end(("b", "c", "d"), 10.5, begins=True).startswith("d does not say")
     outage.answered("c", 11.0, is_away=False)
     assert outage.why_end(("b", "c"), 11.5, begins=True) == "c reaches the metadata service"
