@@ -75,6 +75,30 @@ class Namespaces(PolicyCalls):
             query={"destinationBroker": destination} if destination else {},
         )
 
+    def split_bundle(
+        self,
+        namespace: str,
+        bundle: str,
+        *,
+        algorithm: str = "",
+        boundaries: Sequence[int] = (),
+        unload: bool = False,
+    ) -> None:
+        """Split a bundle. Its owner keeps the parts, unless ``unload`` gives them to any broker.
+
+        ``bundle``: such as ``0x00000000_0x40000000``. ``algorithm``: ``range_equally_divide``,
+        ``topic_count_equally_divide``, or ``specified_positions_divide`` with ``boundaries``, the
+        hashes at which parts begin. Default: what the broker is configured for.
+
+        Raises ``NotFound``, ``InvalidArgument``, and ``LimitReached`` for too many bundles.
+        """
+        self._transport.request(
+            "PUT",
+            [*namespace_path(namespace), bundle, "split"],
+            query={"splitAlgorithmName": algorithm, "unload": "true" if unload else "false"},
+            body=[*boundaries] or None,
+        )
+
     def clear_backlog(self, namespace: str, *, subscription: str = "", bundle: str = "") -> None:
         """Acknowledge the whole backlog of all subscriptions, or those of one name, in all topics,
         or those of one bundle.

@@ -25,6 +25,7 @@ from pulsarish.broker.ownership.balancer import Balancer
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.splitter import Splitter
 from pulsarish.broker.policies.grant_policy import GrantPolicy
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
@@ -217,7 +218,10 @@ class Broker:
             self._options,
         )
         self._balancer = Balancer(world, config, self._ownership, admin.ask_load, admin.move_bundle)
-        metrics.add_balance(self._balancer, self._drain)
+        self._splitter = Splitter(
+            world, config, self._ownership, self._namespaces, meter.loads, self._topics.split_bundle
+        )
+        metrics.add_balance(self._balancer, self._splitter, self._drain)
         self._topic_lists = lists = TopicLists(
             world, records, self._namespaces, admin.owners.non_persistent_topics
         )
@@ -308,12 +312,14 @@ class Broker:
             http_address=self.http_address,
             pulsar_address=self.pulsar_address,
             listeners=self.listeners,
+            knows_splits=True,
         )
         await self._ownership.start(template)
         self._audit_topic.start(self.broker_id, partial(self._publish_audit_lines, self.broker_id))
         self._sweeper.start()
         self.orphans.start()
         self._balancer.start()
+        self._splitter.start()
         self._watchdog.start()
         self._sessions.start()
         self._ready = True
@@ -453,6 +459,7 @@ class Broker:
         self.orphans.stop()
         self._balancer.stop()
         self._options.stop()
+        self._splitter.stop()
         self._drain.stop()
         self._watchdog.stop()
         self._sessions.stop()

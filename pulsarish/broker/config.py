@@ -986,6 +986,44 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             extra=DYNAMIC,
         ),
     ] = 200
+    load_balancer_auto_bundle_split_enabled: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Each broker splits a bundle of its own that is above one of the limits below, "
+                "and has two topics, for three intervals of the balancer."
+            )
+        ),
+    ] = True
+    load_balancer_namespace_bundle_max_topics: Annotated[
+        int, Meta(ge=1, description="A bundle with more open topics is split.")
+    ] = 1_000
+    load_balancer_namespace_bundle_max_sessions: Annotated[
+        int, Meta(ge=1, description="A bundle with more open producers and consumers is split.")
+    ] = 1_000
+    load_balancer_namespace_bundle_max_msg_rate: Annotated[
+        int, Meta(ge=1, description="A bundle with more messages a second, in and out, is split.")
+    ] = 30_000
+    load_balancer_namespace_bundle_max_bandwidth_mbytes: Annotated[
+        int, Meta(ge=1, description="A bundle with more MB a second, in and out, is split.")
+    ] = 100
+    load_balancer_namespace_maximum_bundles: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_024,
+            description="Bundles of a namespace above which none is split automatically.",
+        ),
+    ] = 128
+    default_namespace_bundle_split_algorithm: Annotated[
+        Literal["range_equally_divide", "topic_count_equally_divide"],
+        Meta(
+            description=(
+                "How a bundle is split where nothing else is said: in the middle of its hashes, or "
+                "so that the halves have as many open topics."
+            )
+        ),
+    ] = "range_equally_divide"
     # Watching.
     expose_topic_level_metrics_in_prometheus: Annotated[
         bool,

@@ -16,6 +16,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.balancer import Balancer
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.splitter import Splitter
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
 from pulsarish.broker.security_metrics import export_security
 from pulsarish.broker.stats.topic_metrics import TopicMetrics
@@ -215,8 +216,8 @@ class BrokerMetrics:
         session.export(metrics)
         ledgers.age.export(metrics)
 
-    def add_balance(self, balancer: Balancer, drain: Drain) -> None:
-        """Add the metrics of the balancer."""
+    def add_balance(self, balancer: Balancer, splitter: Splitter, drain: Drain) -> None:
+        """Add the metrics of the balancer and of what splits bundles."""
         read = self.registry.read
         read(
             "pulsar_lb_unload_bundle_total",
@@ -235,6 +236,12 @@ class BrokerMetrics:
             "gauge",
             "Bundles on a wrong broker by the rules of placement, on the leader.",
             lambda: balancer.misplaced_count,
+        )
+        read(
+            "pulsar_lb_bundles_split_total",
+            "counter",
+            "Bundles that this broker has split because of their load.",
+            lambda: splitter.splits_count,
         )
         read(
             "pulsarish_broker_draining",

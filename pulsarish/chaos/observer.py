@@ -176,7 +176,7 @@ class Observer:
                     f"there is no namespace {name.tenant}/{name.namespace} in the metadata at "
                     f"{self._address}"
                 )
-            found = await records.get(bundle_of(name, namespace[0].bundles).path, BundleOwner)
+            found = await records.get(bundle_of(name, namespace[0]).path, BundleOwner)
             if found is None or not found[0].broker_id:
                 return None
             return Owner(found[0].broker_id, found[0].instance_id, found[1])

@@ -144,6 +144,8 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     Another broker shows it with a request that only this broker can run. It is in the metadata
     only, so no client has it.
     """
+    knows_splits: bool = False
+    """Whether it knows bundles that are no equal parts."""
 
 
 class DynamicOptionsRecord(msgspec.Struct, frozen=True):
@@ -162,6 +164,8 @@ class BundleOwner(msgspec.Struct, frozen=True):
     broker_id: str  # "" once released
     instance_id: str
     token: str = ""
+    is_split: bool = False
+    """The bundle is none any more: its parts are. This stays until the namespace is deleted."""
 
 
 class TenantRecord(msgspec.Struct, frozen=True):
@@ -187,6 +191,11 @@ class NamespacePolicies(msgspec.Struct, frozen=True):
     topic_changes: tuple[str, ...] = ()
     created_ms: int = 0
     token: str = ""
+    boundaries: tuple[int, ...] = ()
+    """The edges of its bundles, from 0 to the greatest hash, once one was split.
+
+    Empty: they are equal parts.
+    """
 
 
 class PlacementRecord(msgspec.Struct, frozen=True):

@@ -38,6 +38,7 @@ SAMPLES: dict[str, Any] = {
     "ledgers": [4711],
     "action": "produce",
     "actions": ["produce"],
+    "boundaries": [0x10000000],
     "resource": "t/n",
     "role": "r",
     "roles": ["r"],

@@ -182,14 +182,9 @@ def test_what_is_refused_says_field_value_and_range(
         ("GET", "v2/resource-quotas", "quotas of resources"),
         ("POST", "v2/clusters/pulsarish/migrate", "geo-replication"),
         (
-            "PUT",
-            "v2/namespaces/public/default/0x00000000_0x40000000/split?unload=true&splitAlgorithmName=x",
-            "splitting of bundles",
-        ),
-        (
             "GET",
             "v2/namespaces/public/default/0x00000000_0x40000000/topicHashPositions",
-            "splitting of bundles",
+            "the hashes of a bundle's topics",
         ),
         ("GET", "v2/persistent/public/default/t/getMessageIdByIndex?index=3", "an index"),
         ("GET", "v2/worker/cluster", "functions"),

@@ -146,7 +146,7 @@ class Listing:
         policies = await self._namespaces.policies(tenant, namespace)
         bundle = call.text("bundle")
         if bundle and Bundle(tenant, namespace, bundle) not in bundles_of(
-            tenant, namespace, policies.bundles
+            tenant, namespace, policies
         ):
             raise NotFound(f"namespace {tenant}/{namespace} has no bundle {bundle}")
         path = (
@@ -163,7 +163,7 @@ class Listing:
                 name = TopicName(tenant, namespace, decode_segment(segment))
                 if not call.flag("includeSystemTopic") and name.local.startswith(_SYSTEM):
                     continue
-                if bundle and bundle_of(name, policies.bundles).range != bundle:
+                if bundle and bundle_of(name, policies).range != bundle:
                     continue
                 if not is_visible(visible, name):
                     continue

@@ -40,7 +40,7 @@ _PAUSING: Final = (
     "at a stated limit)"
 )
 
-_SPLITTING: Final = "splitting of bundles"
+_POSITIONS: Final = "the hashes of a bundle's topics"
 _FUNCTIONS: Final = "functions"
 _CONNECTORS: Final = "connectors"
 
@@ -117,8 +117,7 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_NAMESPACE, "subscribeRate", "GET POST DELETE", _SUBSCRIBE, _RATE),
     (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
     (_NAMESPACE, "migration", "POST", _REPLICATION, _OFF),
-    (_NAMESPACE, "{bundle}/split", "PUT", _SPLITTING, None),
-    (_NAMESPACE, "{bundle}/topicHashPositions", "GET", _SPLITTING, None),
+    (_NAMESPACE, "{bundle}/topicHashPositions", "GET", _POSITIONS, None),
     (_TOPIC, "offload", "GET PUT", _OFFLOAD, _NEVER_OFFLOADED),
     (_TOPIC, "offloadPolicies", "GET POST DELETE", _OFFLOAD, _NOTHING),
     (_TOPIC, "replication", "GET POST DELETE", _REPLICATION, _OWN_CLUSTER_IF_SET),

@@ -107,7 +107,7 @@ class NonPersistentTopics:
 
     def check_served(self, name: TopicName, space: NamespacePolicies) -> None:
         """Check that this broker serves the topic. Raises ``NotOwner``."""
-        if not self._serves(bundle_of(name, space.bundles)):
+        if not self._serves(bundle_of(name, space)):
             raise NotOwner(f"this broker does not serve {name}; look it up again")
 
     def names(self, tenant: str, namespace: str) -> list[str]:

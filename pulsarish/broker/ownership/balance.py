@@ -198,6 +198,7 @@ class Balance:
             known = self._bundles.get(bundle)
             if known is None:
                 known = self._bundles[bundle] = _Bundle(load.broker, seen.work, seen.topics)
+                self._inherit(bundle, known, broker.bundles.keys() - load.bundles.keys(), now)
             elif known.owner != load.broker:
                 self._left(bundle, known)
                 self._owner_changed(known, load.broker, now)
@@ -220,6 +221,20 @@ class Balance:
             if work >= _CORRECTED_WORK_MIN:
                 wanted = min(max((load.cpu - _IDLE_CPU) / work, 1.0), _CORRECTION_MAX)
             broker.correction += (wanted - broker.correction) * share
+
+    def _inherit(self, bundle: Bundle, part: _Bundle, gone: Collection[Bundle], now: float) -> None:
+        """Let a bundle that is a part of one that is ``gone`` count for its share of that one,
+        until it was measured.
+        """
+        low, high = bundle.edges if gone else (0, 0)
+        for split in gone:
+            first, last = split.edges
+            if split.namespace_name == bundle.namespace_name and first <= low and high <= last:
+                share, whole = (high - low) / (last - first), self._bundles[split]
+                part.work = max(part.work, whole.work * share)
+                part.topics = max(part.topics, round(whole.topics * share))
+                part.settled_at = now + _SETTLE_SECONDS
+                return
 
     def _left(self, bundle: Bundle, known: _Bundle) -> None:
         """Take a bundle from its former owner, whose last report still had it."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
 
-__all__ = ["Mine", "Owned", "OwnerOf", "Theirs", "Unknown", "Unowned", "judge"]
+__all__ = ["Mine", "Owned", "OwnerOf", "Split", "Theirs", "Unknown", "Unowned", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,17 @@ class Unknown:
     version: int
 
 
-OwnerOf = Mine | Theirs | Unowned | Unknown
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The bundle is none any more: a list of bundles that has it is old.
+
+    No broker owns it ever again, unless its namespace is deleted and created again. So a broker
+    with an old list serves no topic of it, and at each moment exactly one bundle that can be owned
+    has a topic: the record of a split bundle and those of its parts change in one commit.
+    """
+
+
+OwnerOf = Mine | Theirs | Unowned | Unknown | Split
 
 
 def judge(
@@ -71,6 +81,8 @@ def judge(
     if record is None:
         return Unowned(None)
     owner, version = record
+    if owner.is_split:
+        return Split()
     if not owner.broker_id:
         return Unowned(version)
     if owner.instance_id == me:

@@ -12,12 +12,13 @@ been given up yet.
 from __future__ import annotations
 
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.ownership.core import Mine, Theirs, Unowned
-from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.ownership import BundleSplit, Ownership
 from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata.records import BrokerRegistration
@@ -65,19 +66,33 @@ class Lookup:
         ``MetadataUnavailable``.
         """
         self.lookups_count += 1
-        policies = await self._namespaces.policies(name.tenant, name.namespace)
-        return await self.find_bundle(
-            bundle_of(name, policies.bundles), authoritative=authoritative
+        return await self._with_bundle(
+            name, lambda bundle: self.find_bundle(bundle, authoritative=authoritative)
         )
+
+    async def _with_bundle(
+        self, name: TopicName, find: Callable[[Bundle], Awaitable[Found]]
+    ) -> Found:
+        """Call ``find`` with the bundle of a topic: again after a split of which this broker did
+        not know.
+        """
+        for _ in range(_ROUNDS_MAX):
+            space = await self._namespaces.policies(name.tenant, name.namespace)
+            try:
+                return await find(bundle_of(name, space))
+            except BundleSplit:
+                self._namespaces.forget(name.tenant, name.namespace)
+        raise ServiceNotReady(f"the bundles of topic {name} change all the time; try again")
 
     async def find_replica(self, name: TopicName) -> Found:
         """Find a broker for readers of a topic: any but the owner, if there is another.
 
         Raises ``NotFound`` (the namespace), ``ServiceNotReady``, ``MetadataUnavailable``.
         """
+        return await self._with_bundle(name, self._find_replica)
+
+    async def _find_replica(self, bundle: Bundle) -> Found:
         ownership = self._ownership
-        policies = await self._namespaces.policies(name.tenant, name.namespace)
-        bundle = bundle_of(name, policies.bundles)
         owner = await ownership.owner(bundle)
         me = ownership.registry.me
         if me is None:
@@ -102,7 +117,7 @@ class Lookup:
             return None
         bundle: Bundle | None = None
         if policies is not None:
-            bundle = bundle_of(name, policies.bundles)
+            bundle = bundle_of(name, policies)
         elif ownership.registry.away:
             # The number of bundles cannot be read. None changes while metadata are away.
             owned = (each for each in self._bundles.owned() if each.covers(name))
@@ -113,7 +128,7 @@ class Lookup:
         return Found(me, bundle)
 
     async def find_bundle(self, bundle: Bundle, *, authoritative: bool) -> Found:
-        """Find the broker of a bundle. Raises the errors of ``find``."""
+        """Find the broker of a bundle. Raises the errors of ``find``, and ``BundleSplit``."""
         ownership = self._ownership
         for _ in range(_ROUNDS_MAX):
             me = ownership.registry.me

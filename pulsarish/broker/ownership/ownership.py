@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.bundles import Bundle
-from pulsarish.broker.ownership.core import Mine, Owned, OwnerOf, Unknown, judge
+from pulsarish.broker.ownership.core import Mine, Owned, OwnerOf, Split, Unknown, judge
 from pulsarish.broker.ownership.leader import LeaderElection
 from pulsarish.broker.ownership.outage import Outage
 from pulsarish.broker.ownership.placement import Candidate, namespace_of
@@ -22,7 +22,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
-from pulsarish.model.errors import MetadataUnavailable, NotAllowed, ServiceNotReady
+from pulsarish.model.errors import MetadataUnavailable, NotAllowed, NotOwner, ServiceNotReady
 from pulsarish.runtime.containment import Critical, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import (
@@ -35,8 +35,9 @@ from pulsarish.runtime.seams import (
     World,
 )
 from pulsarish.wire._pb import broker_pb2 as pb
+from pulsarish.wire.json_record import encode_record
 
-__all__ = ["OwnerSilent", "Ownership"]
+__all__ = ["BundleSplit", "OwnerSilent", "Ownership"]
 
 _log = get_logger("broker.ownership")
 
@@ -51,6 +52,10 @@ class OwnerSilent(ServiceNotReady):
 
     In a moment it answers, or is evicted.
     """
+
+
+class BundleSplit(ServiceNotReady):
+    """The bundle was split: the caller's list of bundles is old."""
 
 
 class Ownership:
@@ -219,9 +224,9 @@ class Ownership:
     # -- owners
 
     async def owner(self, bundle: Bundle) -> OwnerOf:
-        """Return who owns a bundle now according to metadata, never ``Unknown``.
+        """Return who owns a bundle now according to metadata, never ``Unknown`` or ``Split``.
 
-        Raises ``MetadataUnavailable``, ``ServiceNotReady``.
+        Raises ``MetadataUnavailable``, ``ServiceNotReady``, ``BundleSplit``.
         """
         epoch = self.owned.epoch(bundle)
         if epoch is not None:
@@ -236,6 +241,8 @@ class Ownership:
             found = judge(
                 record, me, self.registry.alive, () if registered else (found.instance_id,)
             )
+        if isinstance(found, Split):
+            raise BundleSplit(f"bundle {bundle} was split; look the topic up again")
         if isinstance(found, Mine):
             self._acquired(bundle, found.epoch, me)
         return found
@@ -386,6 +393,30 @@ class Ownership:
             raise ServiceNotReady(f"bundle {bundle} is not owned by {owner} at epoch {epoch}")
         if not isinstance(await self.acquire(bundle, epoch), Mine):
             raise ServiceNotReady(f"bundle {bundle} was taken by another broker")
+
+    def split_ops(self, bundle: Bundle, parts: Sequence[Bundle]) -> list[Op]:
+        """Return what replaces a bundle of this broker by its parts, which this broker owns then.
+
+        The bundle's topics are closed. Raises ``NotOwner``, and ``NotAllowed`` while a broker is
+        registered that knows only bundles that are equal parts.
+        """
+        lease, me = self.lease(bundle), self.registry.me
+        epoch = self.owned.epoch(bundle)
+        if lease is None or me is None or epoch is None:
+            raise NotOwner(f"this broker does not own {bundle}")
+        for other in self.registry.alive.values():
+            if not other.knows_splits:
+                raise NotAllowed(
+                    f"broker {other.broker_id} is of a version that knows no splits of bundles; "
+                    "upgrade it first"
+                )
+        gone = encode_record(BundleOwner("", "", is_split=True))
+        mine = encode_record(BundleOwner(me.broker_id, me.instance_id))
+        return [
+            *lease[1:],
+            Op("put", bundle.path, gone, epoch),
+            *(Op("create", part.path, mine) for part in parts),
+        ]
 
     # -- the other brokers
 

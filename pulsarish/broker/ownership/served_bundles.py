@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from pulsarish.broker.ownership.bundles import Bundle
@@ -115,10 +115,17 @@ class ServedBundles:
             if event is not None:
                 event.set()
 
-    @property
-    def is_any_arriving(self) -> bool:
-        """Whether owners have announced bundles."""
-        return bool(self._arriving)
+    async def learn(self, bundle: Bundle) -> None:
+        """Find out whether a bundle is this broker's after all, for a client that was sent here.
+
+        Its owner may be about to hand it over. Or other brokers know better than this one, which
+        got no answer when it split the bundle.
+
+        Raises the errors of ``Ownership.owner``.
+        """
+        await self.arrived(bundle)
+        if not self.serves(bundle) and bundle not in self._leaving:
+            _ = await self._ownership.owner(bundle)
 
     async def arrived(self, bundle: Bundle) -> None:
         """Wait for a bundle that its owner has announced, until it comes, or for a few seconds."""
@@ -160,10 +167,44 @@ class ServedBundles:
                     f"{to.broker_id}; look it up, and try again if it is not there"
                 )
             return
-        leave = self._leaving[bundle] = _Leave()
-        try:
+        async with self._leave(bundle):
             await close(bundle)
             await self._ownership.release(bundle, to)
+
+    async def split(
+        self,
+        bundle: Bundle,
+        parts: Sequence[Bundle],
+        close: Callable[[Bundle], Awaitable[None]],
+        commit: Callable[[Sequence[Op]], Awaitable[None]],
+    ) -> None:
+        """Close the topics of a bundle with ``close``, then replace it by ``parts``, which this
+        broker owns afterwards.
+
+        ``commit`` writes the namespace's new list of bundles together with what it is given.
+
+        Raises ``ServiceNotReady`` if the bundle is being unloaded, the errors of
+        ``Ownership.split_ops`` and those of ``commit``. Then the bundle is as before, or split: its
+        record says which.
+        """
+        if bundle in self._leaving:
+            raise ServiceNotReady(f"bundle {bundle} is being unloaded or split; try again")
+        _ = self._ownership.split_ops(bundle, parts)  # before anything is closed
+        async with self._leave(bundle):
+            try:
+                await close(bundle)
+                await commit(self._ownership.split_ops(bundle, parts))
+            finally:
+                # The outcome may be unknown. Lookups and clients have it read.
+                self._ownership.owned.released(bundle)
+        for part in parts:
+            _ = await self._ownership.owner(part)
+
+    @asynccontextmanager
+    async def _leave(self, bundle: Bundle) -> AsyncIterator[None]:
+        leave = self._leaving[bundle] = _Leave()
+        try:
+            yield
         except Exception as error:
             leave.error = error
             raise

@@ -44,6 +44,7 @@ from pulsarish.model.errors import (
     NotAllowed,
     NotEmpty,
     NotFound,
+    NotOwner,
     TopicNotFound,
 )
 from pulsarish.model.grants import without_topic
@@ -333,6 +334,12 @@ class Namespaces:
             if reading.get(path) is mark:
                 del reading[path]
 
+    def forget(self, tenant: str, namespace: str) -> None:
+        """Read a namespace again when it is asked for next: what is cached of it is known to be
+        old.
+        """
+        self._forget(paths.namespace(tenant, namespace))
+
     def _forget(self, path: str) -> None:
         self._cached.namespaces.pop(path, None)
         self._cached.admin_roles.pop(path, None)
@@ -367,10 +374,46 @@ class Namespaces:
             dict(properties or {}),
             created_ms=self._world.clock.wall_ms(),
         )
+        # A split may have come while an earlier namespace of this name was being deleted.
+        await self._forget_owners(tenant, namespace)
         try:
             await self._records.compare_and_set(path, record, None)
         except Conflict:
             raise AlreadyExists(f"namespace {tenant}/{namespace} exists already") from None
+
+    async def divide(
+        self,
+        tenant: str,
+        namespace: str,
+        change: Callable[[NamespacePolicies], tuple[int, ...]],
+        ops: Sequence[Op],
+    ) -> None:
+        """Store the edges of a namespace's bundles that ``change`` returns, in one commit with
+        ``ops``.
+
+        Raises ``NotFound``, what ``change`` raises, ``NotOwner`` if the operations are refused, and
+        ``MetadataUnavailable``.
+        """
+
+        def changed(record: NamespacePolicies | None) -> NamespacePolicies:
+            if record is None:
+                raise NotFound(f"namespace {tenant}/{namespace} does not exist")
+            edges = change(record)
+            return msgspec.structs.replace(record, bundles=len(edges) - 1, boundaries=edges)
+
+        try:
+            await self._records.update(
+                paths.namespace(tenant, namespace),
+                NamespacePolicies,
+                changed,
+                with_ops=lambda _: ops,
+            )
+        except Conflict as conflict:
+            raise NotOwner(
+                f"a bundle of {tenant}/{namespace} changed hands while it was split: {conflict}"
+            ) from None
+        finally:
+            self.forget(tenant, namespace)
 
     async def check_empty(self, tenant: str, namespace: str) -> None:
         """Check that a namespace has no topics. Raises ``NotFound``, ``NotEmpty``."""
@@ -389,8 +432,7 @@ class Namespaces:
         """
         await self.check_empty(tenant, namespace)
         owners = paths.namespace_owners(tenant, namespace)
-        for bundle in await self._records.children(owners):
-            await self._forget_owner(f"{owners}/{bundle}")
+        await self._forget_owners(tenant, namespace)
         for path in _held(tenant, namespace):
             await self._delete_empty(path)
         # Before the record: afterwards a namespace of that name could be created with a group.
@@ -400,6 +442,11 @@ class Namespaces:
         self._forget(path)
         with suppress(NotEmpty):
             await self._delete_empty(owners)
+
+    async def _forget_owners(self, tenant: str, namespace: str) -> None:
+        owners = paths.namespace_owners(tenant, namespace)
+        for bundle in await self._records.children(owners):
+            await self._forget_owner(f"{owners}/{bundle}")
 
     async def _forget_owner(self, path: str) -> None:
         """Delete an owner record, unless a broker owns the bundle.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from pulsarish.broker.ownership.balance import BundleLoad
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
@@ -32,6 +33,16 @@ class BundleTraffic:
     byte_rate_in: float = 0.0
     message_rate_out: float = 0.0
     byte_rate_out: float = 0.0
+
+    @property
+    def load(self) -> BundleLoad:
+        """What decides whether the bundle is moved or split."""
+        return BundleLoad(
+            self.topics,
+            self.producers + self.consumers,
+            self.message_rate_in + self.message_rate_out,
+            self.byte_rate_in + self.byte_rate_out,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,10 @@ class LoadMeter:
             self._began, self._before = now, usage
         return ProcessLoad(self._cpu, self._machine_cpu, usage)
 
+    async def loads(self) -> dict[Bundle, BundleLoad]:
+        """Return the load of each owned bundle as one number of each kind."""
+        return {bundle: traffic.load for bundle, traffic in (await self.bundles()).items()}
+
     async def bundles(self) -> dict[Bundle, BundleTraffic]:
         """Return the load of each owned bundle, in the order of their names."""
         found = {bundle: BundleTraffic() for bundle in self._ownership.owned.bundles()}
@@ -86,7 +101,7 @@ class LoadMeter:
                 policies = await self._namespaces.policies(name.tenant, name.namespace)
             except NotFound:
                 continue  # deleted in the meantime
-            traffic = found.get(bundle_of(name, policies.bundles))
+            traffic = found.get(bundle_of(name, policies))
             if traffic is not None:
                 came, went = (
                     topic.traffic.came.rates(now),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 from pulsarish.broker.clients.authorization import OnCreated
@@ -16,9 +17,10 @@ from pulsarish.broker.clients.interfaces import ServedTopic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.lost_data import LostData
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
-from pulsarish.broker.ownership.bundles import Bundle, bundle_of
-from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.bundles import Bundle, bundle_of, topic_hash
+from pulsarish.broker.ownership.ownership import BundleSplit, Ownership
 from pulsarish.broker.ownership.served_bundles import ServedBundles
+from pulsarish.broker.ownership.splits import divided, inner_edges
 from pulsarish.broker.policies.live import LivePolicies
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective
@@ -134,9 +136,13 @@ class LoadedTopics:
         Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``, ...
         """
         parsed = TopicName.parse(name)
-        if self.bundles.is_any_arriving:
-            # Its owner may have sent the client here.
-            await self.bundles.arrived(await self.bundle(parsed))
+        bundle = await self.bundle(parsed)
+        if not self.bundles.serves(bundle):
+            try:
+                await self.bundles.learn(bundle)
+            except BundleSplit:
+                self._namespaces.forget(parsed.tenant, parsed.namespace)
+                raise
         if not create and parsed.partition >= 0:
             create = parsed.partition < (await self._namespaces.partitions(parsed.partitioned) or 0)
         return await (
@@ -175,7 +181,7 @@ class LoadedTopics:
     async def bundle(self, name: TopicName) -> Bundle:
         """Return the bundle of a topic. Raises ``NotFound`` (the namespace)."""
         policies = await self._namespaces.policies(name.tenant, name.namespace)
-        return bundle_of(name, policies.bundles)
+        return bundle_of(name, policies)
 
     async def policies(self, name: TopicName) -> Effective:
         """Return the policies in force for an existing topic or partition.
@@ -267,16 +273,41 @@ class LoadedTopics:
         """
         await self.bundles.unload(bundle, partial(self._close_bundle, to=to), to)
 
-    async def _close_bundle(self, bundle: Bundle, to: BrokerRegistration | None) -> None:
+    async def split_bundle(
+        self, bundle: Bundle, algorithm: str = "", boundaries: Sequence[int] = ()
+    ) -> list[Bundle]:
+        """Split a bundle of this broker, which owns the parts afterwards. Return them.
+
+        The topics of the bundle are closed meanwhile, as by an unload.
+
+        Args:
+            algorithm: one of ``ALGORITHMS``; empty: the one of the configuration.
+            boundaries: for ``specified_positions_divide``, the hashes at which parts begin.
+
+        Raises ``InvalidArgument``, ``NotFound`` (the bundle), ``LimitReached``, and the errors of
+        ``ServedBundles.split``.
+        """
         policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)
+        hashes = [topic_hash(topic.name) for topic in self.served() if bundle.covers(topic.name)]
+        algorithm = algorithm or self._config.default_namespace_bundle_split_algorithm
+        edges = inner_edges(bundle, algorithm, hashes, boundaries)
+        _ = divided(policies, bundle, edges)  # before anything is closed
+        low, high = bundle.edges
+        parts = [bundle.part(*edge) for edge in pairwise((low, *edges, high))]
+        await self.bundles.split(
+            bundle,
+            parts,
+            partial(self._close_bundle, to=None),
+            lambda ops: self._namespaces.divide(
+                bundle.tenant, bundle.namespace, lambda now: divided(now, bundle, edges), ops
+            ),
+        )
+        _log.info("bundle split", bundle=bundle, parts=" ".join(part.range for part in parts))
+        return parts
+
+    async def _close_bundle(self, bundle: Bundle, to: BrokerRegistration | None) -> None:
         self.not_kept.close_bundle(bundle, "its bundle is being unloaded", to)
-        topics = [
-            topic
-            for topic in self.loaded.values()
-            if topic.name.tenant == bundle.tenant
-            and topic.name.namespace == bundle.namespace
-            and bundle_of(topic.name, policies.bundles) == bundle
-        ]
+        topics = [topic for topic in self.loaded.values() if bundle.covers(topic.name)]
         await self._unload_all(topics, "its bundle is being unloaded", to)
 
     async def hand_over_all(self) -> None:

@@ -211,7 +211,7 @@ class TopicLoader:
         if closing is not None:
             await closing.wait()
         space = await self._namespaces.policies(name.tenant, name.namespace)
-        bundle = bundle_of(name, space.bundles)
+        bundle = bundle_of(name, space)
         epoch, lease = self._bundles.epoch(bundle), self._bundles.lease(name, bundle)
         found = await self._existing(name, create=create)
         space = await self._namespaces.policies(name.tenant, name.namespace)

@@ -141,7 +141,7 @@ class Sweeper:
         for name, record, of_topic in zip(topics, found, cursors, strict=True):
             if record is None:
                 continue
-            bundle = bundle_of(name, space.bundles)
+            bundle = bundle_of(name, space)
             if bundle not in owned:
                 owned[bundle] = not isinstance(await self._ownership.owner(bundle), Unowned)
             policies = Effective(effective.defaults, effective.namespace, own[name])

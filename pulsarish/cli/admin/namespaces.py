@@ -235,6 +235,61 @@ def anti_affinity_namespaces(group: str, tenant: str, admin: Admin, output: str)
 @namespaces.command()
 @namespace_argument
 @click.option(
+    "--bundle",
+    required=True,
+    metavar="RANGE",
+    help="The bundle; see: pulsarish namespaces bundles.",
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice(
+        ["range_equally_divide", "topic_count_equally_divide", "specified_positions_divide"]
+    ),
+    help="How it is split (default: as the broker is configured).",
+)
+@click.option(
+    "--boundaries",
+    default="",
+    metavar="HASHES",
+    help="Where parts begin, with commas, such as 0x10000000,0x20000000.",
+)
+@click.option("--unload", is_flag=True, help="Let other brokers serve the parts.")
+@admin_option
+def split_bundle(
+    namespace: str,
+    bundle: str,
+    algorithm: str | None,
+    boundaries: str,
+    unload: bool,
+    admin: Admin,
+) -> None:
+    """Split a bundle of a namespace with too much load for one broker.
+
+    \b
+    Examples:
+      pulsarish namespaces split-bundle acme/orders --bundle 0x00000000_0x40000000
+      pulsarish namespaces split-bundle acme/orders --bundle 0x00000000_0x40000000 --unload
+    """
+    try:
+        edges = [int(each, 0) for each in boundaries.split(",") if each]
+    except ValueError:
+        raise click.BadParameter(
+            f"{boundaries!r} is no list of numbers such as 0x10000000,0x20000000",
+            param_hint="--boundaries",
+        ) from None
+    chosen = algorithm or ("specified_positions_divide" if edges else "")
+    finish(
+        f"splitting {bundle} of {namespace}",
+        lambda: admin.namespaces.split_bundle(
+            namespace, bundle, algorithm=chosen, boundaries=edges, unload=unload
+        ),
+    )
+    say(f"bundle {bundle} of {namespace} split")
+
+
+@namespaces.command()
+@namespace_argument
+@click.option(
     "-s", "--subscription", default="", metavar="NAME", help="Only the subscriptions of this name."
 )
 @_bundle_option

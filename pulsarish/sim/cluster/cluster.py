@@ -207,6 +207,12 @@ _BUSY_BALANCER: Final = {
     "load_balancer_imbalance_percent": 5,
     "load_balancer_bundle_rest_seconds": 0.8,
     "load_balancer_wait_seconds": 0.5,
+    "load_balancer_namespace_bundle_max_topics": 3,
+    "load_balancer_namespace_maximum_bundles": 8,
+}
+_NO_BALANCER: Final = {
+    "load_balancer_enabled": False,
+    "load_balancer_auto_bundle_split_enabled": False,
 }
 
 
@@ -260,7 +266,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         max_unacked_messages_per_consumer=200,
         max_unacked_messages_per_subscription=400,
     )
-    balancer = _BUSY_BALANCER if settings.balances else {"load_balancer_enabled": False}
+    balancer = _BUSY_BALANCER if settings.balances else _NO_BALANCER
     config = msgspec.structs.replace(config, **balancer)
     return msgspec.structs.replace(config, **limits.broker)
 
@@ -413,6 +419,7 @@ class SimCluster:
         """Let bundles stay where they are from now on."""
         for _, broker in self.brokers_up():
             broker._balancer.stop()
+            broker._splitter.stop()
 
     def owner_may_be_stale(self) -> bool:
         """Return whether a broker serves although its registration is gone, or did a moment ago.

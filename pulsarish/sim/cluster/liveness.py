@@ -63,6 +63,7 @@ STANDING: Final = (
     "replication worker",
     "scrub",
     "space",
+    "splitter",
     "sweeper",
     "orphans",
     "topic maintenance",

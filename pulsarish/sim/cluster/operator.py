@@ -15,8 +15,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pulsarish.broker.ownership.bundles import bundles_of
+from pulsarish.broker.ownership.bundles import Bundle, bundles_of
+from pulsarish.broker.ownership.splits import BY_RANGE, BY_TOPICS
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.metadata.records import NamespacePolicies
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerState
 from pulsarish.runtime.seams import (
@@ -46,6 +48,8 @@ _RIVAL_PAUSE_SECONDS: Final = 2.5
 _TOGGLE_PAUSE_SECONDS: Final = 1.5
 _MOVE_PAUSE_SECONDS: Final = 0.7
 _MOVED_SHARE: Final = 0.7
+_SPLIT_SHARE: Final = 0.3
+_BUNDLES_MAX: Final = 12
 DEDUPLICATION: Final = "deduplication"
 
 # None of these changes what is promised: neither what a subscription must get nor what is a
@@ -187,13 +191,19 @@ class Operator:
             )
 
     async def move_bundles(self, rng: random.Random) -> None:
-        """Move bundles to brokers, and drain brokers for a while, beside the balancer."""
+        """Move and split bundles, and drain brokers for a while, beside the balancer."""
         brokers = self.cluster.brokers
-        bundles = bundles_of("public", "default", self.cluster.settings.bundles)
+        bundles = bundles_of("public", "default", NamespacePolicies(self.cluster.settings.bundles))
         while not self.stage.over:
             await asyncio.sleep(rng.expovariate(1 / _MOVE_PAUSE_SECONDS))
             drained, way = rng.choice(brokers), rng.random()
-            if way < _MOVED_SHARE:
+            bundles = await self._bundles(rng.choice(brokers)) or bundles
+            if way < _SPLIT_SHARE and len(bundles) < _BUNDLES_MAX:
+                target = f"{NAMESPACE}/{rng.choice(bundles).range}/split"
+                target += f"?unload={rng.choice(('true', 'false'))}"
+                target += f"&splitAlgorithmName={rng.choice((BY_RANGE, BY_TOPICS))}"
+                await self._change(rng.choice(brokers), "PUT", target)
+            elif way < _MOVED_SHARE:
                 target = f"{NAMESPACE}/{rng.choice(bundles).range}/unload"
                 target += f"?destinationBroker={rng.choice(brokers)}"
                 await self._change(rng.choice(brokers), "PUT", target)
@@ -203,6 +213,22 @@ class Operator:
                 await asyncio.sleep(rng.expovariate(1 / _MOVE_PAUSE_SECONDS))
                 # A broker may miss this, and drains on: it serves what no other broker takes.
                 await self._change(rng.choice(brokers), "DELETE", target)
+
+    async def _bundles(self, broker: str) -> list[Bundle]:
+        """Return the bundles of the namespace as a broker lists them; none without an answer."""
+
+        async def inside(world: World) -> list[Bundle]:
+            response = await administer(self.stage, world, broker, "GET", f"{NAMESPACE}/bundles")
+            if response.status != 200:
+                return []
+            edges = [int(edge, 16) for edge in msgspec.json.decode(response.body)["boundaries"]]
+            return bundles_of("public", "default", NamespacePolicies(boundaries=tuple(edges)))
+
+        try:
+            return await self.node.run(inside)
+        except (NodeDied, StreamBroken, TimeoutError) as error:
+            self.stage.trace(f"bundles at {broker} failed: {error!r}")
+            return []
 
     async def _change(self, broker: str, method: str, target: str) -> None:
         async def inside(world: World) -> None:

@@ -126,9 +126,7 @@ class BrokerStatsRoutes:
         found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
         for number, full in enumerate(names, 1):
             name = served[full]
-            bundle = bundle_of(
-                name, (await self._namespaces.policies(name.tenant, name.namespace)).bundles
-            )
+            bundle = bundle_of(name, await self._namespaces.policies(name.tenant, name.namespace))
             of_bundle = found.setdefault(name.namespace_name, {}).setdefault(bundle.range, {})
             if (topic := self._topics.loaded.get(full)) is not None:
                 of_bundle.setdefault(name.domain, {})[full] = await self._statistics.topic(topic)

@@ -89,7 +89,7 @@ class LookupRoutes:
     async def _bundle(self, call: Call) -> HttpResponse:
         name = _topic(call)
         policies = await self._namespaces.policies(name.tenant, name.namespace)
-        return HttpResponse(200, bundle_of(name, policies.bundles).range.encode(), "text/plain")
+        return HttpResponse(200, bundle_of(name, policies).range.encode(), "text/plain")
 
 
 def _only_tls(

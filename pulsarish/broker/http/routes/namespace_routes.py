@@ -8,7 +8,7 @@ from pulsarish.broker.http.json_bodies import Json
 from pulsarish.broker.http.namespace_form import new_namespace
 from pulsarish.broker.http.route import Call, Route, answer, no_content
 from pulsarish.broker.http.routes.policy_routes import namespace_body
-from pulsarish.broker.ownership.bundles import bundles_of
+from pulsarish.broker.ownership.bundles import boundaries_of
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.runtime.seams import HttpResponse
 
@@ -46,13 +46,10 @@ class NamespaceRoutes:
 
     async def _get(self, call: Call) -> HttpResponse:
         policies = await self._namespaces.policies(call["tenant"], call["namespace"])
-        bundles = bundles_of(call["tenant"], call["namespace"], policies.bundles)
-        boundaries = [bundle.range.split("_")[0] for bundle in bundles] + [
-            bundles[-1].range.split("_")[1]
-        ]
+        boundaries = [f"0x{edge:08x}" for edge in boundaries_of(policies)]
         return answer(
             {
-                "bundles": {"numBundles": policies.bundles, "boundaries": boundaries},
+                "bundles": {"numBundles": len(boundaries) - 1, "boundaries": boundaries},
                 **namespace_body(policies, self._cluster),
             }
         )

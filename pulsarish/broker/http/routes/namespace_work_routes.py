@@ -21,7 +21,8 @@ from pulsarish.broker.http.route import (
     answer,
     no_content,
 )
-from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
+from pulsarish.broker.ownership.bundles import Bundle, boundaries_of, bundle_of, bundles_of
+from pulsarish.broker.ownership.splits import ALGORITHMS
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
@@ -52,6 +53,15 @@ _SYSTEM: Final = Parameter(
 _DESTINATION: Final = Parameter(
     "destinationBroker",
     "Id or HTTP address of the broker that serves the topics next; any without it.",
+)
+_UNLOAD: Final = Parameter(
+    "unload", "Unload the parts, so that other brokers may serve them.", bool, default=False
+)
+_ALGORITHM: Final = Parameter(
+    "splitAlgorithmName",
+    "How it is split. The body has the hashes for `specified_positions_divide`.",
+    choices=("", *ALGORITHMS),
+    default="",
 )
 _BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
 
@@ -120,6 +130,17 @@ class NamespaceWorkRoutes:
                 statuses=(405,),
                 owner=True,
             ),
+            Route(
+                "PUT",
+                bundle + "/split",
+                self._split_bundle,
+                _ADMIN,
+                "Split a bundle. Its owner keeps the parts, or unloads them.",
+                parameters=(_UNLOAD, _ALGORITHM),
+                body=list[int],
+                statuses=(409,),
+                owner=True,
+            ),
             _post(
                 _NAMESPACE + "/clearBacklog",
                 self._clear,
@@ -159,7 +180,7 @@ class NamespaceWorkRoutes:
 
     async def _not_kept(self, call: Call) -> list[str]:
         tenant, namespace = call["tenant"], call["namespace"]
-        bundles = (await self._namespaces.policies(tenant, namespace)).bundles
+        space = await self._namespaces.policies(tenant, namespace)
         call.waits_for = "every broker to say which non-persistent topics it has"
         names, bundle = (
             await self._owners.non_persistent_topics(tenant, namespace),
@@ -168,21 +189,17 @@ class NamespaceWorkRoutes:
         return [
             name
             for name in names
-            if not bundle or bundle_of(TopicName.parse(name), bundles).range == bundle
+            if not bundle or bundle_of(TopicName.parse(name), space).range == bundle
         ]
 
     async def _bundles(self, call: Call) -> HttpResponse:
-        bundles = await self._all_bundles(call)
-        boundaries = [bundle.range.split("_")[0] for bundle in bundles] + [
-            bundles[-1].range.split("_")[1]
-        ]
-        return answer(BundlesBody(len(bundles), boundaries))
+        space = await self._namespaces.policies(call["tenant"], call["namespace"])
+        edges = boundaries_of(space)
+        return answer(BundlesBody(len(edges) - 1, [f"0x{edge:08x}" for edge in edges]))
 
     async def _all_bundles(self, call: Call) -> list[Bundle]:
         tenant, namespace = call["tenant"], call["namespace"]
-        return bundles_of(
-            tenant, namespace, (await self._namespaces.policies(tenant, namespace)).bundles
-        )
+        return bundles_of(tenant, namespace, await self._namespaces.policies(tenant, namespace))
 
     async def _bundle(self, call: Call) -> Bundle:
         bundle = Bundle(call["tenant"], call["namespace"], call["bundle"])
@@ -217,6 +234,21 @@ class NamespaceWorkRoutes:
             self._owners.check_destination(bundle, to)
             call.waits_for = f"{bundle} to move to {to.broker_id}"
             await self._topics.unload_bundle(bundle, to)
+        return no_content()
+
+    async def _split_bundle(self, call: Call) -> HttpResponse:
+        """Split a bundle. The body has the boundaries, as hashes, for the algorithm that takes
+        them.
+        """
+        bundle = await self._bundle(call)
+        await self._owners.require_bundle(call, bundle)
+        call.waits_for = f"{bundle} to be split"
+        parts = await self._topics.split_bundle(
+            bundle, call.text("splitAlgorithmName"), call.body or ()
+        )
+        if call.flag("unload"):
+            for part in parts:
+                await self._topics.unload_bundle(part)
         return no_content()
 
     async def move(

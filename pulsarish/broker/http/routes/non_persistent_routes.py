@@ -27,6 +27,7 @@ from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.report import subscription_report, topic_report
 from pulsarish.broker.stats.topic_stats import Statistics
+from pulsarish.metadata.records import NamespacePolicies
 from pulsarish.model.errors import AlreadyExists, NotFound, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse
@@ -246,24 +247,22 @@ class NonPersistentRoutes:
         call.waits_for = "every broker to say which topics it has"
         names = await self._owners.non_persistent_topics(tenant, namespace)
         if bundle := call.text("bundle"):
-            self._check_bundle(Bundle(tenant, namespace, bundle), policies.bundles)
+            self._check_bundle(Bundle(tenant, namespace, bundle), policies)
             names = [
-                name
-                for name in names
-                if bundle_of(TopicName.parse(name), policies.bundles).range == bundle
+                name for name in names if bundle_of(TopicName.parse(name), policies).range == bundle
             ]
         return answer(call.page(_visible_names(visible, names), str))
 
-    def _check_bundle(self, bundle: Bundle, count: int) -> None:
-        if bundle not in bundles_of(bundle.tenant, bundle.namespace, count):
+    def _check_bundle(self, bundle: Bundle, space: NamespacePolicies) -> None:
+        if bundle not in bundles_of(bundle.tenant, bundle.namespace, space):
             raise NotFound(
                 f"namespace {bundle.tenant}/{bundle.namespace} has no bundle {bundle.range}"
             )
 
     async def _of_bundle(self, call: Call) -> HttpResponse:
         bundle = Bundle(call["tenant"], call["namespace"], call["bundle"])
-        count = (await self._namespaces.policies(bundle.tenant, bundle.namespace)).bundles
-        self._check_bundle(bundle, count)
+        space = await self._namespaces.policies(bundle.tenant, bundle.namespace)
+        self._check_bundle(bundle, space)
         await self._owners.require_bundle(call, bundle)
         here = _visible_names(
             await self._listing.visible_topics(call),
@@ -271,7 +270,7 @@ class NonPersistentRoutes:
         )
         return answer(
             call.page(
-                [name for name in here if bundle_of(TopicName.parse(name), count) == bundle], str
+                [name for name in here if bundle_of(TopicName.parse(name), space) == bundle], str
             )
         )
 

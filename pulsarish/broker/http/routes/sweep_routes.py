@@ -73,10 +73,10 @@ class SweepRoutes:
             for name in call.body
         ]
         for name in topics:
-            if bundle_of(name, policies.bundles) != bundle:
+            if bundle_of(name, policies) != bundle:
                 raise InvalidArgument(
                     f"topic {name} is not in bundle {bundle.range}; it is in "
-                    f"{bundle_of(name, policies.bundles).range}"
+                    f"{bundle_of(name, policies).range}"
                 )
         await self._owners.require_bundle(call, bundle)
         call.waits_for = f"{len(topics)} topics to be looked after"

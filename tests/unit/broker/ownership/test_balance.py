@@ -271,3 +271,26 @@ def test_bundles_move_within_their_pool_only() -> None:
     assert abs(len(cluster.owned["a"]) - len(cluster.owned["b"])) <= 6
     assert abs(len(cluster.owned["c"]) - len(cluster.owned["d"])) <= 3
     assert len(cluster.moves) == len({move.bundle for move in cluster.moves})
+
+
+def test_the_parts_of_a_split_bundle_count_for_it_until_they_are_measured() -> None:
+    """Their topics were closed, so the meters of their owner begin at nothing."""
+    whole = Bundle("t", "n", "0x00000000_0x80000000")
+    other = Bundle("t", "n", "0x80000000_0xffffffff")
+    parts = [whole.part(0, 0x20000000), whole.part(0x20000000, 0x80000000)]
+    cluster = Cluster({"a": [whole, other], "b": []}, BalanceLimits(wait_seconds=1e6))
+    cluster.loads[whole] = BundleLoad(topics=8, message_rate=80_000.0)
+    cluster.loads[other] = BundleLoad(topics=2, message_rate=10_000.0)
+    for _ in range(30):
+        cluster.round()
+    before = cluster.balance.loads(cluster.now - ROUND)["a"]
+    cluster.owned["a"] = [*parts, other]
+    for part in parts:
+        cluster.loads[part] = BundleLoad()
+    cluster.round()
+    after = cluster.balance.loads(cluster.now - ROUND)["a"]
+    assert abs(after - before) < 0.05 * before
+    cluster.loads |= {part: BundleLoad(topics=4, message_rate=40_000.0) for part in parts}
+    for _ in range(60):
+        cluster.round()
+    assert abs(cluster.balance.loads(cluster.now - ROUND)["a"] - before) < 0.05 * before

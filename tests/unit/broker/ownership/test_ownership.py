@@ -11,7 +11,7 @@ from pulsarish.broker.ownership.core import Mine, Owned, Theirs, Unknown, Unowne
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.ownership.suspicion import Judge, Peers, SuspicionLimits
-from pulsarish.metadata.records import BrokerRegistration, BundleOwner
+from pulsarish.metadata.records import BrokerRegistration, BundleOwner, NamespacePolicies
 from pulsarish.model.topic_name import TopicName
 
 B = BrokerRegistration("b", "b~2", "b:1")
@@ -69,15 +69,16 @@ def test_a_broker_without_registration_has_no_lease() -> None:
 def test_bundles_cover_all_hashes_without_overlap(count: int) -> None:
     ranges = [
         tuple(int(edge, 16) for edge in bundle.range.split("_"))
-        for bundle in bundles_of("t", "n", count)
+        for bundle in bundles_of("t", "n", NamespacePolicies(count))
     ]
     assert ranges[0][0] == 0
     assert ranges[-1][1] == 0xFFFFFFFF
     assert all(before[1] == after[0] for before, after in pairwise(ranges))
     names = dict.fromkeys(
-        bundle_of(TopicName("t", "n", f"topic-{number}"), count) for number in range(300)
+        bundle_of(TopicName("t", "n", f"topic-{number}"), NamespacePolicies(count))
+        for number in range(300)
     )
-    assert all(bundle in bundles_of("t", "n", count) for bundle in names)
+    assert all(bundle in bundles_of("t", "n", NamespacePolicies(count)) for bundle in names)
     assert len(names) >= min(count, 100) * 0.9
 
 

@@ -20,14 +20,14 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.paths import ROOTS
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BrokerRegistration, BundleOwner
+from pulsarish.metadata.records import BrokerRegistration, BundleOwner, NamespacePolicies
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import MetadataStore, Op, World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record
 
-BUNDLE = bundles_of("public", "default", 4)[0]
+BUNDLE = bundles_of("public", "default", NamespacePolicies(4))[0]
 
 
 class HeldCommit:
