@@ -182,3 +182,41 @@ def test_a_second_request_for_a_bundle_that_leaves_says_so() -> None:
             assert owned(cluster, other) == [bundle]
 
     run(scenario)
+
+
+def test_a_bundle_is_split_as_it_is_asked_for() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        owner, other, bundle = await owner_of(cluster, web)
+        low, high = bundle.edges
+        target = f"{NAMESPACE}/{bundle.range}/split"
+        by_hand = f"{target}?splitAlgorithmName=specified_positions_divide"
+        for refused, body, status in (
+            (f"{NAMESPACE}/0x00000000_0x00000005/split", None, 404),
+            (f"{target}?splitAlgorithmName=by_luck", None, 412),
+            (f"{target}?splitAlgorithmName=topic_count_equally_divide", None, 412),
+            (by_hand, None, 412),
+            (by_hand, [low], 412),
+            (target, [low + 1], 412),
+        ):
+            assert (await web("PUT", refused, body))[0] == status, refused
+        assert owned(cluster, owner) == [bundle]
+        # Asked of the other broker, too.
+        edges = [low + 0x1000, low + 0x2000]
+        assert (await web("PUT", by_hand, edges, broker=other))[0] == 204
+        parts = [
+            bundle.part(low, edges[0]),
+            bundle.part(edges[0], edges[1]),
+            bundle.part(edges[1], high),
+        ]
+        assert owned(cluster, owner) == parts
+        status, found = await web("GET", f"{NAMESPACE}/bundles", broker=other)
+        assert (status, found["numBundles"]) == (200, 6)
+        assert (await web("PUT", by_hand, edges))[0] == 404, "it is none any more"
+        last = f"{NAMESPACE}/{parts[2].range}/split"
+        assert (await web("PUT", f"{last}?unload=true"))[0] == 204
+        assert owned(cluster, owner) == parts[:2]
+        policies = (await web("GET", NAMESPACE))[1]
+        assert policies["bundles"]["numBundles"] == 7
+        assert len(policies["bundles"]["boundaries"]) == 8
+
+    run(scenario)
