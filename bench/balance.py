@@ -56,7 +56,8 @@ class Day:
         self._rng = rng = random.Random(seed)
         self._step = step_seconds
         self._bundles = [
-            Bundle("t", f"n{index // 64}", f"{index % 64:02d}") for index in range(bundles)
+            Bundle("t", f"n{index // 64}", "").part(index % 64 << 26, (index % 64 + 1) << 26)
+            for index in range(bundles)
         ]
         # An average broker has work for 0.4 cores in its busiest hours.
         sizes = [rng.lognormvariate(0.0, 1.5) for _ in self._bundles]
