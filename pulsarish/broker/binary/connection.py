@@ -27,6 +27,7 @@ from pulsarish.broker.binary.codec import (
     session_command,
 )
 from pulsarish.broker.clients.commands import Flow
+from pulsarish.broker.clients.consumer import Delivery
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import PublishRequest
 from pulsarish.broker.clients.traffic import ConnectionTraffic
@@ -684,9 +685,16 @@ class Connection(ContainedProtocol):
 
     def _take_deliveries(self, parts: list[bytes | memoryview]) -> None:
         outbox = self._outbox
-        if not outbox.deliveries:
-            return
-        had_room = outbox.has_room
+        if outbox.deliveries:
+            self._encode_deliveries(
+                outbox.take_deliveries(self._config.message_bytes_target), parts
+            )
+        if outbox.take_room_again():
+            self.session.room_again()
+
+    def _encode_deliveries(
+        self, deliveries: Sequence[tuple[int, Delivery]], parts: list[bytes | memoryview]
+    ) -> None:
         partitions = self._answers.partitions
         # Consumers of one topic get an entry after each other.
         known: Position | None = None
@@ -698,7 +706,7 @@ class Connection(ContainedProtocol):
             redelivery_count,
             ack_set,
             epoch,
-        ) in outbox.take_deliveries(self._config.message_bytes_target):
+        ) in deliveries:
             if position is not known:
                 known, place = position, delivery_place(position, partitions.get(consumer_id, -1))
             head = delivery_frame_head(
@@ -712,8 +720,6 @@ class Connection(ContainedProtocol):
             parts.append(head)
             parts.append(payload)
         self._traffic.flows()
-        if not had_room and outbox.has_room:
-            self.session.room_again()
 
     # -- keep-alive
 

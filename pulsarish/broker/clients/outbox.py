@@ -14,20 +14,36 @@ __all__ = ["Outbox"]
 class Outbox:
     """The ``Outlet`` of a session.
 
-    ``changed`` is called when something was put in; it wakes the writer.
+    ``changed`` is called when something was put in, or room was made; it wakes the writer.
+
+    Once full, it has no room until half of it is free. Otherwise all consumers of the connection
+    would be looked at for each message that its client takes, to give it one more.
     """
 
     def __init__(self, *, delivery_bytes_max: int, changed: Callable[[], None]) -> None:
         self.answers: deque[Answer] = deque()
         self.deliveries: deque[tuple[int, Delivery]] = deque()
         self.delivery_bytes = 0
+        self._is_full = False
+        self._has_room_again = False
         self._delivery_bytes_max = delivery_bytes_max
         self._changed = changed
         self._closed = False
 
     @property
     def has_room(self) -> bool:
-        return self.delivery_bytes < self._delivery_bytes_max and not self._closed
+        return not self._is_full and not self._closed
+
+    def take_room_again(self) -> bool:
+        """Return whether it was full and has room since the last call."""
+        had, self._has_room_again = self._has_room_again, False
+        return had
+
+    def _drained(self, size_bytes: int) -> None:
+        self.delivery_bytes -= size_bytes
+        if self._is_full and self.delivery_bytes * 2 <= self._delivery_bytes_max:
+            self._is_full = False
+            self._has_room_again = True
 
     def put(self, answer: Answer) -> None:
         if self._closed:
@@ -54,18 +70,23 @@ class Outbox:
             return
         self.deliveries.extend([(consumer_id, delivery) for delivery in deliveries])
         self.delivery_bytes += sum([len(delivery.payload) for delivery in deliveries])
+        if self.delivery_bytes >= self._delivery_bytes_max:
+            self._is_full = True
         self._changed()
 
     def withdraw(self, consumer_id: int) -> int:
-        messages = 0
+        messages = size_bytes = 0
         kept: deque[tuple[int, Delivery]] = deque()
         for owner, delivery in self.deliveries:
             if owner == consumer_id:
                 messages += delivery.messages
-                self.delivery_bytes -= len(delivery.payload)
+                size_bytes += len(delivery.payload)
             else:
                 kept.append((owner, delivery))
         self.deliveries = kept
+        self._drained(size_bytes)
+        if self._has_room_again:
+            self._changed()
         return messages
 
     def take_deliveries(self, bytes_target: int) -> list[tuple[int, Delivery]]:
@@ -81,7 +102,7 @@ class Outbox:
                 size_bytes -= len(deliveries[0][1].payload)
                 break
             taken.append(deliveries.popleft())
-        self.delivery_bytes -= size_bytes
+        self._drained(size_bytes)
         return taken
 
     def close(self) -> None:
@@ -96,3 +117,4 @@ class Outbox:
 
     def check(self) -> None:
         assert self.delivery_bytes == sum(len(delivery.payload) for _, delivery in self.deliveries)
+        assert self._is_full or self.delivery_bytes < self._delivery_bytes_max

@@ -123,8 +123,16 @@ class Reads:
         """Return whether the entry at ``position`` is read next, and everything before it was
         delivered.
         """
-        return self.position == position and not (
-            self._out is not None or self.ready or self.ready_again or self._again or self.delayed
+        return self.position == position and self._is_idle
+
+    def has_all(self, end: Position) -> bool:
+        """Return whether everything up to ``end`` was delivered."""
+        return self.position > end and self._is_idle
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._out is None and not (
+            self.ready or self.ready_again or self._again or self.delayed
         )
 
     def plan(self, end: Position, *, new_allowed: bool) -> Read | None:

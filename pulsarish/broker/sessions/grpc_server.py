@@ -488,16 +488,17 @@ class _ConsumeStream(_FaceStream):
 
     def _encoded(self) -> Sequence[Buffer] | None:
         outbox, config = self._outbox, self._config
+        if outbox.take_room_again():
+            self.session.room_again()
         free = self._counted - self._taken < config.deliveries_under_way_max
         is_due = outbox.answers or self._heartbeat or self._asks_credentials
         if not (is_due or (free and outbox.deliveries)):
             return None
-        had_room = outbox.has_room
         deliveries = outbox.take_deliveries(config.message_bytes_target) if free else []
         if deliveries:
             self._counted += 1
             self._traffic.flows()
-            if not had_room and outbox.has_room:
+            if outbox.take_room_again():
                 self.session.room_again()
         heartbeat, self._heartbeat = self._heartbeat, False
         asks, self._asks_credentials = self._asks_credentials, False

@@ -188,6 +188,19 @@ class DispatchLoop:
         finally:
             self._is_waiting = False
 
+    def has_all(self, end: Position) -> bool:
+        """Return whether the one active consumer has got everything up to ``end``, the end of the
+        log, so that nothing is to be done when it acknowledges.
+
+        ``False`` where this is not known.
+        """
+        dispatcher = self._subscription.dispatcher
+        return (
+            self._is_waiting
+            and dispatcher.kind is DispatcherKind.SINGLE_ACTIVE
+            and dispatcher.reads.has_all(end)
+        )
+
     def waits_at(self, position: Position) -> bool:
         """Return whether consumers have got everything before ``position``, and nothing else is to
         be done for them.

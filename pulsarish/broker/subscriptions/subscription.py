@@ -389,7 +389,8 @@ class Subscription:
             self.source.acknowledge(positions)
             self._dispatcher.acknowledged(consumer, positions)
         self._cursor_moved()
-        self._wake.set()
+        if not self.dispatch_loop.has_all(self.source.end()):
+            self._wake.set()
 
     def _acknowledge_through(self, position: Position) -> None:
         self.source.acknowledge_through(position)

@@ -80,6 +80,33 @@ def test_deliveries_are_bounded_and_taken_by_size() -> None:
     assert not box.has_room
 
 
+def test_a_full_one_has_room_again_at_half() -> None:
+    box, woken = outbox(limit=100)
+    box.deliver(1, [delivery(entry) for entry in range(10)])
+    assert not box.has_room
+    box.take_deliveries(40)
+    assert not box.has_room
+    assert not box.take_room_again()
+    box.take_deliveries(10)
+    assert box.has_room
+    assert box.take_room_again()
+    assert not box.take_room_again(), "it is told once"
+    box.deliver(1, [delivery(10, size=49)])
+    assert box.has_room, "it was not full since"
+    box.check()
+    assert len(woken) == 2
+
+
+def test_a_consumer_that_leaves_makes_room_for_the_others() -> None:
+    box, woken = outbox(limit=100)
+    box.deliver(1, [delivery(0, size=30)])
+    box.deliver(2, [delivery(1, size=80)])
+    box.withdraw(2)
+    assert len(woken) == 3, "the writer looks, though it has nothing new to send"
+    assert box.take_room_again()
+    assert box.has_room
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_outcomes_leave_in_send_order(seed: int) -> None:
     """Confirmations come in runs, decisions at once.
