@@ -154,6 +154,10 @@ class OwnConsumers:
             asyncio.create_task(self._write()),
         ]
 
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
     async def _write(self) -> None:
         while True:
             await self._wake.wait()
@@ -252,11 +256,13 @@ async def measure(kind: str, protocol: str, count: int, connections: int) -> Fig
         memory = rss_bytes(broker)
         limits = ConnectionLimits()
         framed = FramedConnections(tasks=Supervisor(), limits=limits, dialer=Dialer(None, limits))
+        streams: list[OwnConsumers] = []
         for first in range(connections):
             names = [f"{kind}-{number}" for number in range(first, count, connections)]
             consumers: BinaryConsumers | OwnConsumers
             if protocol == "own":
                 consumers = OwnConsumers(publishing.on_entries)
+                streams.append(consumers)
                 await consumers.open(framed, f"{FRAMED}127.0.0.1:{framed_port}")
             else:
                 port = cluster.node("broker-1").ports["pulsar"]
@@ -280,6 +286,8 @@ async def measure(kind: str, protocol: str, count: int, connections: int) -> Fig
         burst_us = (cpu_seconds([broker]) - used) / burst / count * 1e6
         highest = rss_bytes(broker)
         await client.close()
+        for stream in streams:
+            stream.close()
         await framed.close()
     return {
         "deliveries/s": burst * count / took,

@@ -19,7 +19,7 @@ from pulsarish.broker.dispatchers.factory import ReadyMaker
 from pulsarish.broker.dispatchers.reads import Reads, Ready, has_expired
 from pulsarish.broker.policies.topic_limits import DispatchLimits, TopicLimits
 from pulsarish.broker.subscriptions.delay_storage import DelayStorage
-from pulsarish.model.errors import PulsarishError
+from pulsarish.model.errors import ChecksumError, PulsarishError
 from pulsarish.model.policies import UNACKED_REDELIVERY
 from pulsarish.runtime.containment import Scope
 from pulsarish.runtime.log import get_logger
@@ -28,6 +28,7 @@ from pulsarish.runtime.seams import World
 if TYPE_CHECKING:
     from pulsarish.broker.subscriptions.new_entries import NewEntries
     from pulsarish.broker.subscriptions.subscription import Subscription
+    from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.managed_ledger.readable_log import ReadableLog
     from pulsarish.model.position import Position
 
@@ -37,6 +38,17 @@ _log = get_logger("broker.subscription")
 
 # how often to look for unacknowledged messages in the time that the policy gives them
 _LOOKS: Final = 8
+
+
+def _may_be_acknowledged(cursor: Cursor, entries: Sequence[Ready]) -> bool:
+    """Return whether some of these entries, or messages of them, are acknowledged already."""
+    return cursor.mark_delete >= entries[0].position or (
+        cursor.hole_count > 0
+        and any(
+            cursor.is_acknowledged(each.position) or cursor.ack_set(each.position) is not None
+            for each in entries
+        )
+    )
 
 
 async def _raising(error: Exception) -> None:
@@ -229,14 +241,17 @@ class DispatchLoop:
     def _deliver_new(self, new: NewEntries) -> bool:
         subscription = self._subscription
         dispatcher = subscription.dispatcher
-        # No part of the entries is acknowledged: they were not confirmed before this call.
-        ready = new.ready(hashes_keys=dispatcher.kind is DispatcherKind.KEY_SHARED)
+        try:
+            ready = new.ready(hashes_keys=dispatcher.kind is DispatcherKind.KEY_SHARED)
+        except ChecksumError:
+            return False  # the task tells it as a read that failed
         if (
             not ready
             or not dispatcher.wants_new
             or subscription.cursor.blocked
             or subscription.source.is_compacted
             or not self._limits.is_unlimited
+            or _may_be_acknowledged(subscription.cursor, ready)
         ):
             return False
         dispatcher.reads.came(ready)

@@ -20,35 +20,42 @@ __all__ = ["NewEntries"]
 
 
 class NewEntries:
-    """Up to ``count`` entries from ``first`` on, as far as the tail cache has them."""
+    """The entries from ``first`` on, as far as one read may bring them and the tail cache has
+    them.
+    """
 
-    __slots__ = ("_entries", "_hashed", "_plain", "is_whole")
+    __slots__ = ("_entries", "_hashed", "_may_have_own_times", "_plain", "is_whole")
 
-    def __init__(self, log: ReadableLog, config: BrokerConfig, first: Position, count: int) -> None:
+    def __init__(self, log: ReadableLog, config: BrokerConfig, first: Position) -> None:
         entries = log.cached(
             first,
-            max_entries=min(count, config.dispatcher_max_read_batch_size),
+            max_entries=config.dispatcher_max_read_batch_size,
             max_bytes=config.dispatcher_max_read_size_bytes,
         )
-        self.is_whole = len(entries) == count
-        """Whether these are all of them."""
-        if log.has_own_times(entries) and any(
-            any(message_times(entry.payload)[1:]) for entry in entries
-        ):
-            entries = []  # when they are delivered depends on the subscription
+        self.is_whole = bool(entries) and entries[-1].position == log.last_confirmed
+        """Whether these are all that the log has."""
         self._entries = entries
+        self._may_have_own_times = log.has_own_times(entries)
         self._plain: list[Ready] | None = None
         self._hashed: list[Ready] | None = None
 
     def ready(self, *, hashes_keys: bool) -> list[Ready]:
         """Return them as entries for a dispatcher; [] when each subscription has to read them.
 
+        Raises ``ChecksumError``.
+
         Args:
             hashes_keys: with the hash of each entry's key, for key-shared subscriptions.
         """
         known = self._hashed if hashes_keys else self._plain
         if known is None:
-            known = [shared_ready(entry, hashes_keys=hashes_keys) for entry in self._entries]
+            # When an entry with times of its own is delivered depends on the subscription.
+            known = (
+                []
+                if self._may_have_own_times
+                and any(any(message_times(entry.payload)[1:]) for entry in self._entries)
+                else [shared_ready(entry, hashes_keys=hashes_keys) for entry in self._entries]
+            )
             if hashes_keys:
                 self._hashed = known
             else:

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -55,27 +56,52 @@ do after a seek.
 class TopicSubscriptions:
     """The subscriptions of one topic."""
 
-    __slots__ = ("_config", "_failed_at", "_topic", "_topic_limits", "_world", "by_name")
+    __slots__ = (
+        "_config",
+        "_failed_at",
+        "_first_new",
+        "_topic",
+        "_topic_limits",
+        "_world",
+        "by_name",
+    )
 
     def __init__(
         self, topic: Topic, world: World, config: BrokerConfig, topic_limits: TopicLimits
     ) -> None:
         self.by_name: dict[str, Subscription] = {}
         self._failed_at: dict[str, float] = {}
+        self._first_new: Position | None = None  # confirmed, and not delivered yet
         self._topic = topic
         self._world = world
         self._config = config
         self._topic_limits = topic_limits
 
-    def appended(self, ledger_id: int, first_entry: int, count: int) -> None:
-        """Deliver entries that the log confirmed, and wake the subscriptions that are behind."""
-        first = Position(ledger_id, first_entry)
+    def appended(self, ledger_id: int, first_entry: int) -> None:
+        """Deliver what the log confirms in this turn of the loop, from this entry on, and wake the
+        subscriptions that are behind.
+        """
+        if self._first_new is None:
+            self._first_new = Position(ledger_id, first_entry)
+            asyncio.get_running_loop().call_soon(self._deliver_new_contained)
+
+    def _deliver_new_contained(self) -> None:
+        try:
+            self._deliver_new()
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is: it ends this topic on this broker.
+            topic = self._topic
+            self._world.tasks.contain(f"deliver {topic.name}", error, topic.scope)
+
+    def _deliver_new(self) -> None:
+        first, self._first_new = self._first_new, None
+        assert first is not None
         new: NewEntries | None = None
         for subscription in list(self.by_name.values()):
             loop = subscription.dispatch_loop
             if loop.waits_at(first):
                 if new is None:
-                    new = NewEntries(self._topic.log, self._config, first, count)
+                    new = NewEntries(self._topic.log, self._config, first)
                 if loop.deliver_new(new):
                     continue
             subscription.wake()

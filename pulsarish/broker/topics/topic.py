@@ -252,7 +252,7 @@ class Topic:
     def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
         """Handle consecutive entries that the log confirmed."""
         self.publishing.appended(ledger_id, first_entry, contexts)
-        self._subscribing.appended(ledger_id, first_entry, len(contexts))
+        self._subscribing.appended(ledger_id, first_entry)
 
     def append_failed(self, contexts: Sequence[object], error: PulsarishError) -> None:
         """Handle entries that the log could not append."""
