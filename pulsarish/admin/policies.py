@@ -424,6 +424,33 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "subscriptionDispatchRate",
     ),
     Policy(
+        "subscribe-rate",
+        "how often one consumer may subscribe in a period; clients repeat what is refused",
+        (
+            Field(
+                "subscribeThrottlingRatePerConsumer",
+                "count",
+                "count",
+                "Number of times.",
+                "10",
+                (),
+                False,
+                True,
+            ),
+            Field(
+                "ratePeriodInSecond",
+                "period",
+                "seconds",
+                "How long a period is; 30s without it.",
+                "",
+                (),
+                False,
+            ),
+        ),
+        "subscribeRate",
+        "subscribeRate",
+    ),
+    Policy(
         "delayed-delivery",
         "whether shared subscriptions respect the delivery time of a message",
         (

@@ -716,6 +716,20 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             extra=DYNAMIC,
         ),
     ] = 0
+    subscribe_throttling_rate_per_consumer: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "How often one consumer may subscribe to a topic in a period; more is refused, and "
+                "clients repeat it; 0: no limit."
+            ),
+            extra=DYNAMIC,
+        ),
+    ] = 0
+    subscribe_rate_period_per_consumer_in_second: Annotated[
+        int, Meta(ge=1, description="How long that period is.", extra=DYNAMIC)
+    ] = 30
     dispatcher_progress_timeout_ms: Annotated[
         int,
         Meta(

@@ -56,6 +56,7 @@ __all__ = [
     "SCHEMA_COMPATIBILITY_STRATEGY",
     "SCHEMA_VALIDATION_ENFORCED",
     "STORED_POLICIES",
+    "SUBSCRIBE_RATE",
     "SUBSCRIPTION_AUTH_MODE",
     "SUBSCRIPTION_DISPATCH_RATE",
     "SUBSCRIPTION_EXPIRATION_TIME",
@@ -70,6 +71,7 @@ __all__ = [
     "Policy",
     "PublishRate",
     "RetentionPolicies",
+    "SubscribeRate",
     "check_together",
 ]
 
@@ -243,6 +245,17 @@ class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relative_to_publish_rate: bool = msgspec.field(name="relativeToPublishRate", default=False)
     period_seconds: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(
         name="ratePeriodInSecond", default=1
+    )
+
+
+class SubscribeRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How often one consumer may subscribe in a period. Further attempts are refused, and clients
+    repeat them. -1 or 0: no limit.
+    """
+
+    count: Rate = msgspec.field(name="subscribeThrottlingRatePerConsumer", default=-1)
+    period_seconds: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(
+        name="ratePeriodInSecond", default=30
     )
 
 
@@ -486,6 +499,15 @@ SUBSCRIPTION_DISPATCH_RATE: Final = Policy[DispatchRate](
     field="subscriptionDispatchRate",
     by_cluster=True,
 )
+SUBSCRIBE_RATE: Final = Policy[SubscribeRate](
+    "subscribe_rate",
+    SubscribeRate,
+    "How often one consumer may subscribe in a period; further attempts are refused.",
+    namespace="subscribeRate",
+    topic="subscribeRate",
+    field="clusterSubscribeRate",
+    by_cluster=True,
+)
 INACTIVE_TOPIC: Final = Policy[InactiveTopicPolicies](
     "inactive_topic",
     InactiveTopicPolicies,
@@ -584,6 +606,7 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     PUBLISH_RATE,
     DISPATCH_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
+    SUBSCRIBE_RATE,
     INACTIVE_TOPIC,
     SUBSCRIPTION_TYPES_ENABLED,
     DELAYED_DELIVERY,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["RateLimit", "TokenBucket"]
+__all__ = ["CallerRates", "RateLimit", "TokenBucket"]
 
 
 @dataclass(slots=True)
@@ -114,3 +114,62 @@ class RateLimit:
     def check(self) -> None:
         self.messages.check()
         self.size_bytes.check()
+
+
+_CALLERS_MIN: Final = 128
+
+
+class CallerRates:
+    """The same limit for each of many callers: what is above it is refused, so that a burst never
+    has more than ``count``.
+
+    Callers that have nothing to pay are forgotten.
+    """
+
+    __slots__ = ("_buckets", "_count", "_period_seconds", "_sweep_at")
+
+    def __init__(self) -> None:
+        self._buckets: dict[object, TokenBucket] = {}
+        self._count = 0
+        self._period_seconds = 1.0
+        self._sweep_at = _CALLERS_MIN
+
+    def limit(self, count: int, period_seconds: float) -> None:
+        """Allow each caller ``count`` calls in a period; 0 or less: no limit.
+
+        Another limit than before begins with nothing to pay.
+        """
+        if (count, period_seconds) != (self._count, self._period_seconds):
+            self._buckets.clear()
+            self._count, self._period_seconds = count, period_seconds
+
+    def refused_seconds(self, caller: object, now: float) -> float:
+        """Count a call, unless it is above the limit.
+
+        Return the seconds until it may be repeated; 0: it is allowed, and counted.
+        """
+        if self._count <= 0:
+            return 0.0
+        bucket = self._buckets.get(caller)
+        if bucket is None:
+            if len(self._buckets) >= self._sweep_at:
+                self._forget(now)
+            bucket = self._buckets[caller] = TokenBucket()
+            bucket.limit(self._count / self._period_seconds, self._count, now)
+        lacks = 1.0 - bucket.available(now)
+        if lacks > 0:
+            return lacks / bucket.rate
+        bucket.take(1, now)
+        return 0.0
+
+    def _forget(self, now: float) -> None:
+        for caller, bucket in list(self._buckets.items()):
+            if bucket.available(now) >= bucket.burst:
+                del self._buckets[caller]
+        self._sweep_at = max(_CALLERS_MIN, 2 * len(self._buckets))
+
+    def check(self) -> None:
+        assert self._count > 0 or not self._buckets
+        for bucket in self._buckets.values():
+            bucket.check()
+            assert bucket.tokens >= 0

@@ -14,18 +14,17 @@ from tests.support.brokers import BrokerCluster, PublishClient, find
 NAMESPACE = "/admin/v2/namespaces/public/default"
 NAME = "persistent://public/default/t"
 TOPIC = "/admin/v2/persistent/public/default/t"
-RATE = {"subscribeThrottlingRatePerConsumer": -1, "ratePeriodInSecond": 30}
+RATE = {"dispatchThrottlingRateInMsg": -1}
 
 # Path, the answer to GET, a value that changes nothing, and one that would.
 NEUTRAL: list[tuple[str, object, object, object]] = [
     (f"{NAMESPACE}/replication", ["pulsarish"], ["pulsarish"], ["pulsarish", "far"]),
     (f"{NAMESPACE}/allowedClusters", ["pulsarish"], ["pulsarish"], ["far"]),
     (f"{NAMESPACE}/encryptionRequired", False, False, True),
-    (f"{NAMESPACE}/subscribeRate", None, RATE, {**RATE, "subscribeThrottlingRatePerConsumer": 3}),
+    (f"{NAMESPACE}/replicatorDispatchRate", None, RATE, {"dispatchThrottlingRateInMsg": 3}),
     (f"{NAMESPACE}/dispatcherPauseOnAckStatePersistent", True, True, False),
     (f"{TOPIC}/replication", None, ["pulsarish"], ["far"]),
     (f"{TOPIC}/subscription/s/replicatedSubscriptionStatus", {NAME: False}, False, True),
-    (f"{TOPIC}/subscribeRate", None, RATE, {**RATE, "subscribeThrottlingRatePerConsumer": 3}),
 ]
 # What Java's client sends for an empty namespace, and what a broker of Apache Pulsar answers.
 FORM = {
@@ -73,7 +72,7 @@ def test_what_changes_nothing_is_taken_and_the_rest_refused(
     run(scenario, brokers=1)
 
 
-@pytest.mark.parametrize("path", [f"{NAMESPACE}/subscribeRate", f"{TOPIC}/replication"])
+@pytest.mark.parametrize("path", [f"{NAMESPACE}/replicatorDispatchRate", f"{TOPIC}/replication"])
 def test_there_is_nothing_to_take_back(path: str) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         await with_topic(world)

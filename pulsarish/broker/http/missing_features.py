@@ -34,7 +34,6 @@ _REPLICATION: Final = "geo-replication"
 _GROUPS: Final = "resource groups"
 _FILTERS: Final = "entry filters"
 _PLACEMENT: Final = "affinity of bookies"
-_SUBSCRIBE: Final = "a limit on how often consumers subscribe"
 _PAUSING: Final = (
     "a switch for dispatch that waits for acknowledgements to be stored (here it always stops "
     "at a stated limit)"
@@ -114,7 +113,6 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_NAMESPACE, "resourcegroup/{group}", "POST", _GROUPS, None),
     (_NAMESPACE, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
     (_NAMESPACE, "persistence/bookieAffinity", "GET POST DELETE", _PLACEMENT, _NOTHING),
-    (_NAMESPACE, "subscribeRate", "GET POST DELETE", _SUBSCRIBE, _RATE),
     (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
     (_NAMESPACE, "migration", "POST", _REPLICATION, _OFF),
     (_NAMESPACE, "{bundle}/topicHashPositions", "GET", _POSITIONS, None),
@@ -125,7 +123,6 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_TOPIC, "shadowTopics", "GET PUT DELETE", _REPLICATION, _NO_SHADOWS),
     (_TOPIC, "resourceGroup", "GET POST DELETE", _GROUPS, _NOTHING),
     (_TOPIC, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
-    (_TOPIC, "subscribeRate", "GET POST DELETE", _SUBSCRIBE, _RATE),
     (_TOPIC, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
     (
         _TOPIC,

@@ -232,13 +232,14 @@ class NonPersistentTopic:
         for.
 
         Raises ``ConsumerBusy``, ``ConsumerAssign``, ``InvalidTopicName`` (of the subscription),
-        ``NotAllowed``, or why the topic is closed.
+        ``NotAllowed``, ``TooManyRequests``, or why the topic is closed.
         """
         self.check_publishable()
         if command.read_compacted:
             raise not_kept(self.name, "it cannot be read compacted")
         if FILTER_PROPERTY in command.subscription_properties:
             raise not_kept(self.name, "its subscriptions have no filters")
+        self.topic_limits.check_subscribe_rate(command, address)
         self.topic_limits.check_consumer(
             sum(len(each.consumers) for each in self.subscriptions.values()), command
         )

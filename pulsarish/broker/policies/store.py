@@ -120,6 +120,10 @@ def broker_defaults(config: BrokerConfig) -> Values:
             config.dispatch_throttling_rate_per_subscription_in_msg,
             config.dispatch_throttling_rate_per_subscription_in_byte,
         ),
+        model.SUBSCRIBE_RATE: model.SubscribeRate(
+            config.subscribe_throttling_rate_per_consumer,
+            config.subscribe_rate_period_per_consumer_in_second,
+        ),
         model.INACTIVE_TOPIC: model.InactiveTopicPolicies(
             config.broker_delete_inactive_topics_enabled,
             config.broker_delete_inactive_topics_mode,

@@ -23,10 +23,12 @@ from pulsarish.model.errors import (
     ProducerBusy,
     PulsarishError,
     SubscriptionNotFound,
+    TooManyRequests,
 )
 from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
-from pulsarish.model.rate_limits import RateLimit
+from pulsarish.model.rate_limits import CallerRates, RateLimit
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.network.addresses import host_of
 from pulsarish.runtime.seams import Clock
 
 __all__ = [
@@ -58,6 +60,7 @@ class TopicLimits:
         "_clock",
         "_config",
         "_name",
+        "_subscribes",
         "dispatch_rate",
         "entry_bytes_max",
         "has_quota",
@@ -88,6 +91,7 @@ class TopicLimits:
         self._config = config
         self._clock = clock
         self._came = came
+        self._subscribes = CallerRates()
         self.use(policies)
 
     def use(self, policies: Effective) -> None:
@@ -109,6 +113,8 @@ class TopicLimits:
         rate = policies[model.PUBLISH_RATE]
         self.publish_rate.limit(rate.messages, rate.size_bytes, 1.0, self._clock.monotonic())
         self.limit_dispatch(self.dispatch_rate, policies[model.DISPATCH_RATE])
+        subscribes = policies[model.SUBSCRIBE_RATE]
+        self._subscribes.limit(subscribes.count, subscribes.period_seconds)
 
     def limit_dispatch(self, limit: RateLimit, rate: model.DispatchRate) -> None:
         """Set a limit of deliveries.
@@ -203,6 +209,22 @@ class TopicLimits:
             raise NotAllowed(
                 f"the message is to be delivered more than {limit_ms} ms from now, the limit of "
                 f"topic {self._name} (delayed_delivery)"
+            )
+
+    def check_subscribe_rate(self, command: Subscribe, address: str) -> None:
+        """Check that a consumer does not subscribe too often, and count that it does.
+
+        A consumer is known by the host of its ``address``, its name and its number there, as in
+        Apache Pulsar. Raises ``TooManyRequests``, which clients retry.
+        """
+        caller = (host_of(address), command.name, command.consumer_id)
+        wait_seconds = self._subscribes.refused_seconds(caller, self._clock.monotonic())
+        if wait_seconds:
+            rate = self.policies[model.SUBSCRIBE_RATE]
+            raise TooManyRequests(
+                f"the consumer has subscribed to topic {self._name} {rate.count} times in "
+                f"{rate.period_seconds} s, the limit (subscribe_rate); try again in "
+                f"{wait_seconds:.1f} s"
             )
 
     def check_consumer(self, there: int, command: Subscribe) -> None:

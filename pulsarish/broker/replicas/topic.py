@@ -96,11 +96,13 @@ class ReplicaTopic:
         """Connect a reader.
 
         Raises ``NotAllowed`` for anything but a reader, ``InvalidPosition``, ``ConsumerBusy``,
-        the errors of the log when it searches for a time, or why the replica is closed.
+        ``TooManyRequests``, the errors of the log when it searches for a time, or why the replica
+        is closed.
         """
         if command.durable or command.read_compacted:
             what = "durable subscriptions" if command.durable else "compacted reads"
             raise NotAllowed(f"a replica of {self.name} has no {what}: leave replica out")
+        self.topic_limits.check_subscribe_rate(command, address)
         check_name("subscription", command.subscription)
         start = await self.log.landing(
             await start_of(self.log, command, self._world.clock.wall_ms())

@@ -166,9 +166,10 @@ class TopicSubscriptions:
     ) -> tuple[Subscription, Consumer]:
         """Connect a consumer. Create its subscription if it is new.
 
-        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``NotAllowed``, the errors of ``create``, and
-        those of the log when it searches for a time.
+        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``NotAllowed``, ``TooManyRequests``, the
+        errors of ``create``, and those of the log when it searches for a time.
         """
+        self._topic_limits.check_subscribe_rate(command, address)
         subscription = self.by_name.get(command.subscription)
         is_new = subscription is None
         if subscription is None:

@@ -46,6 +46,7 @@ STANDING: Final = (
     "broker registry",
     "checkpoint",
     "drain",
+    "dynamic options",
     "election ",
     "ends of credentials",
     "ends of streams",

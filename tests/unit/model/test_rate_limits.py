@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.model.rate_limits import RateLimit, TokenBucket
+from pulsarish.model.rate_limits import CallerRates, RateLimit, TokenBucket
 
 
 @given(
@@ -62,3 +62,45 @@ def test_limits_that_begin_and_end_share_nothing_with_others() -> None:
     assert not first.limited
     assert first.wait_seconds(2.0) == 0.0
     assert not RateLimit().limited
+
+
+@given(
+    st.integers(1, 20),
+    st.sampled_from([1.0, 30.0]),
+    st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 5)), max_size=80),
+)
+def test_a_caller_never_has_more_than_its_count_and_what_came_in_the_meantime(
+    count: int, period_seconds: float, calls: list[tuple[str, float]]
+) -> None:
+    rates, now = CallerRates(), 100.0
+    rates.limit(count, period_seconds)
+    first: dict[str, float] = {}
+    allowed = {"a": 0, "b": 0}
+    for caller, idle in calls:
+        now += idle
+        if not rates.refused_seconds(caller, now):
+            allowed[caller] += 1
+        began = first.setdefault(caller, now)
+        assert allowed[caller] <= count + (now - began) * count / period_seconds + 1e-6
+        rates.check()
+
+
+def test_a_refused_call_may_be_repeated_when_it_says() -> None:
+    rates = CallerRates()
+    rates.limit(2, 30)
+    assert [rates.refused_seconds("a", 0.0) for _ in range(3)] == [0.0, 0.0, 15.0]
+    assert rates.refused_seconds("b", 0.0) == 0.0
+    assert rates.refused_seconds("a", 14.0) == pytest.approx(1.0), "refusals cost nothing"
+    assert rates.refused_seconds("a", 15.0) == 0.0
+    rates.limit(0, 30)
+    assert rates.refused_seconds("a", 15.0) == 0.0
+    rates.check()
+
+
+def test_callers_are_forgotten_once_they_have_nothing_to_pay() -> None:
+    rates = CallerRates()
+    rates.limit(1, 1.0)
+    for number in range(10_000):
+        assert rates.refused_seconds(number, number / 100) == 0.0
+    assert len(rates._buckets) < 500
+    assert rates.refused_seconds(9_999, 99.99) > 0, "the newest are not forgotten"
