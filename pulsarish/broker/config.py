@@ -483,6 +483,28 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             ),
         ),
     ] = 200
+    broker_publisher_throttling_max_message_rate: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Messages a second that all topics of a broker take together; more are held; 0: no "
+                "limit."
+            ),
+            extra=DYNAMIC,
+        ),
+    ] = 0
+    broker_publisher_throttling_max_byte_rate: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Bytes a second that all topics of a broker take together; more are held; 0: no "
+                "limit."
+            ),
+            extra=DYNAMIC,
+        ),
+    ] = 0
     max_publish_rate_per_topic_in_messages: Annotated[
         int,
         Meta(
@@ -686,6 +708,22 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
     dispatcher_read_failure_backoff_max_time_ms: Annotated[
         int, Meta(ge=1, description="The longest wait after a read that failed.")
     ] = 10_000
+    dispatch_throttling_rate_in_msg: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Messages a second that a broker delivers; 0: no limit.",
+            extra=DYNAMIC,
+        ),
+    ] = 0
+    dispatch_throttling_rate_in_byte: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Bytes a second that a broker delivers; 0: no limit.",
+            extra=DYNAMIC,
+        ),
+    ] = 0
     dispatch_throttling_rate_per_topic_in_msg: Annotated[
         int,
         Meta(

@@ -100,6 +100,23 @@ def test_a_dispatch_rate(asked: Asked) -> None:
     consumer.close()
 
 
+def test_the_dispatch_rate_of_the_broker(asked: Asked) -> None:
+    consumer = asked.subscribe("limited")
+    option = "dispatch_throttling_rate_in_byte"
+    asked.run("brokers", "update-dynamic-config", option, "1")
+    while asked.run("brokers", "config", "--name", option).split()[1] != "1":
+        continue
+    asked.publish("limited", 10)
+    found = asked.subscription(
+        "limited", "broker_rate_limited", "the dispatch rate of the broker (1 byte a second)"
+    )
+    assert "throttling" in found["help"]
+    asked.run("brokers", "delete-dynamic-config", option)
+    for _ in range(10):
+        consumer.receive(timeout_millis=30_000)
+    consumer.close()
+
+
 def test_delays(asked: Asked) -> None:
     consumer = asked.subscribe("later", kind=ConsumerType.Shared)
     in_a_minute = int(time.time() * 1000) + 60_000

@@ -631,6 +631,43 @@ def test_publishing_beyond_its_rate_is_held_and_never_failed(by: str) -> None:
     run(scenario)
 
 
+def test_topics_share_the_rates_of_their_broker_which_change_while_it_runs() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        address, publish = await published(cluster, world, count=1)
+        option = "/admin/v2/brokers/configuration/{}"
+        publish_rate = option.format("broker_publisher_throttling_max_message_rate")
+        dispatch_rate = option.format("dispatch_throttling_rate_in_msg")
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(7, TOPIC, "a")
+        await consume.subscribe(8, TOPIC, "b")
+        await consume.take(2)
+        other = f"{TOPIC}-other"
+        await find(world, ["broker0"], other)
+        await publish.open(2, other, "q")
+        for path in (publish_rate, dispatch_rate):
+            assert (await web("POST", f"{path}/10"))[0] == 204
+        await world.clock.sleep(1.0)
+        began = world.clock.monotonic()
+        for number in range(1, 51):
+            await publish.send([(1, entry("p", number)), (2, entry("q", number))])
+        await publish.wait(1, 51)
+        await publish.wait(2, 50)
+        # Virtual time: tokens of one second may be saved up.
+        assert 8.5 <= world.clock.monotonic() - began <= 10.5
+        await consume.take(100)  # two subscriptions of one of the topics
+        assert 8.5 <= world.clock.monotonic() - began <= 10.5
+        for path in (publish_rate, dispatch_rate):
+            assert (await web("DELETE", path))[0] == 204
+        await world.clock.sleep(1.0)
+        began = world.clock.monotonic()
+        for number in range(51, 101):
+            await publish.send([(1, entry("p", number))])
+        await consume.take(100)
+        assert world.clock.monotonic() - began < 1.0
+
+    run(scenario, brokers=1)
+
+
 @pytest.mark.parametrize("word", ["dispatchRate", "subscriptionDispatchRate"])
 def test_deliveries_keep_to_their_rate(word: str) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:

@@ -64,6 +64,9 @@ REASONS: Final[Mapping[str, Reason]] = {
     "rate_limited": Reason(
         "a rate that policies set is reached", "pulsarish topics {rateCommand} {whole} --applied"
     ),
+    "broker_rate_limited": Reason(
+        "a rate of the whole broker is reached", "pulsarish brokers config --name throttling"
+    ),
     "read_failed": Reason("messages cannot be read; the broker tries again", _LEDGER),
     "reading": Reason("messages are being read from the bookies", _LEDGER),
     "seeking": Reason("the subscription is being moved to another position", _CONSUMERS),

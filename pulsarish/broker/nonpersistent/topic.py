@@ -200,7 +200,7 @@ class NonPersistentTopic:
         producer.last_published_ms = self._world.clock.wall_ms()
         producer.came.add(messages_in, bytes_in, now)
         self.traffic.came.add(messages_in, bytes_in, now)
-        self.topic_limits.publish_rate.take(messages_in, bytes_in, now)
+        self.topic_limits.published(messages_in, bytes_in, now)
         if came:
             for subscription in self.subscriptions.values():
                 subscription.push(came)

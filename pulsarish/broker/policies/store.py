@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.policies.shared_rates import Rate, SharedRates
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import (
@@ -40,6 +41,7 @@ from pulsarish.wire.json_record import encode_record
 __all__ = [
     "BrokerDefaults",
     "Change",
+    "Defaults",
     "Effective",
     "PolicyStore",
     "Values",
@@ -60,8 +62,33 @@ _BY_NAME: Final = {policy.name: policy for policy in STORED_POLICIES}
 _TOPIC_CHANGES_KEPT: Final = 32
 
 
-def broker_defaults(config: BrokerConfig) -> Values:
-    """Return the broker's value of every policy, for topics and namespaces that set nothing."""
+class Defaults(dict[Policy[Any], Any]):
+    """The broker's value of every policy, and the rates that all of its topics share."""
+
+    __slots__ = ("rates",)
+
+    def __init__(self, values: Values, rates: SharedRates) -> None:
+        super().__init__(values)
+        self.rates = rates
+
+
+def broker_defaults(config: BrokerConfig, rates: SharedRates | None = None) -> Defaults:
+    """Return the broker's value of every policy, for topics and namespaces that set nothing.
+
+    ``rates``: those of the broker, which get the values of the options; without it new ones.
+    """
+    rates = rates or SharedRates("the broker")
+    rates.want(
+        Rate(
+            config.broker_publisher_throttling_max_message_rate,
+            config.broker_publisher_throttling_max_byte_rate,
+        ),
+        Rate(config.dispatch_throttling_rate_in_msg, config.dispatch_throttling_rate_in_byte),
+    )
+    return Defaults(_default_values(config), rates)
+
+
+def _default_values(config: BrokerConfig) -> Values:
     log = config.managed_ledger
     quota = config.backlog_quota_default_retention_policy
     flush_ms = log.cursor_flush_interval_ms
@@ -179,7 +206,7 @@ class Effective:
     __slots__ = ("defaults", "namespace", "topic")
 
     def __init__(
-        self, defaults: Values, namespace: Values = _NOTHING, topic: Values = _NOTHING
+        self, defaults: Defaults, namespace: Values = _NOTHING, topic: Values = _NOTHING
     ) -> None:
         self.defaults = defaults
         self.namespace = namespace
@@ -228,7 +255,7 @@ class BrokerDefaults:
 
     def options_changed(self) -> None:
         """Make the values again, as another mapping: what has the former one is out of date."""
-        self.values = broker_defaults(self._config)
+        self.values = broker_defaults(self._config, self.values.rates)
 
 
 class PolicyStore:
@@ -247,7 +274,7 @@ class PolicyStore:
         self._written = written
 
     @property
-    def defaults(self) -> Values:
+    def defaults(self) -> Defaults:
         """The broker's value of every policy."""
         return self._defaults.values
 

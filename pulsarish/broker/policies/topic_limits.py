@@ -13,6 +13,7 @@ from pulsarish.broker.clients.commands import Subscribe
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.clients.wait_reasons import shown_rate
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.policies.shared_rates import SharedRates
 from pulsarish.broker.policies.store import Effective
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model import policies as model
@@ -60,6 +61,7 @@ class TopicLimits:
         "_clock",
         "_config",
         "_name",
+        "_publish_limits",
         "_subscribes",
         "dispatch_rate",
         "entry_bytes_max",
@@ -70,6 +72,7 @@ class TopicLimits:
         "quota_error",
         "quota_since_ms",
         "relative",
+        "shared_rates",
         "switching",
     )
 
@@ -85,6 +88,8 @@ class TopicLimits:
         """When the quota began to block publishing (wall clock); 0: it does not."""
         self.switching: PulsarishError | None = None
         """Why producers have to wait: deduplication is being switched on; ``None``: it is not."""
+        self.shared_rates: tuple[SharedRates, ...] = ()
+        """The rates that the topic shares with others of the broker; none while they are off."""
         self.publish_rate = RateLimit()
         self.dispatch_rate = RateLimit()
         self._name = name
@@ -110,8 +115,12 @@ class TopicLimits:
             quotas["destination_storage"].size_bytes >= 0
             or quotas["message_age"].limit_time_seconds >= 0
         )
-        rate = policies[model.PUBLISH_RATE]
-        self.publish_rate.limit(rate.messages, rate.size_bytes, 1.0, self._clock.monotonic())
+        rate, now = policies[model.PUBLISH_RATE], self._clock.monotonic()
+        self.publish_rate.limit(rate.messages, rate.size_bytes, 1.0, now)
+        broker = policies.defaults.rates
+        broker.apply(now)
+        self.shared_rates = (broker,) if broker.limited else ()
+        self._publish_limits = (self.publish_rate, *[each.publish for each in self.shared_rates])
         self.limit_dispatch(self.dispatch_rate, policies[model.DISPATCH_RATE])
         subscribes = policies[model.SUBSCRIBE_RATE]
         self._subscribes.limit(subscribes.count, subscribes.period_seconds)
@@ -133,7 +142,15 @@ class TopicLimits:
         """Return the seconds to receive nothing more, because the publish rate was exceeded; 0:
         continue.
         """
-        return self.publish_rate.wait_seconds(self._clock.monotonic())
+        now, seconds = self._clock.monotonic(), 0.0
+        for limit in self._publish_limits:
+            seconds = max(seconds, limit.wait_seconds(now))
+        return seconds
+
+    def published(self, messages: int, size_bytes: int, now: float) -> None:
+        """Count what was published. Call it once for a batch, never once for each entry."""
+        for limit in self._publish_limits:
+            limit.take(messages, size_bytes, now)
 
     async def publish_rate_allows(self) -> bool:
         """Wait for the publish rate, at most ``RATE_WAIT_MAX_SECONDS``.
@@ -316,7 +333,7 @@ class DispatchLimits:
             self._config.dispatcher_max_read_size_bytes,
         )
         now = self._clock.monotonic()
-        for limit in (self._own, self._topic_limits.dispatch_rate):
+        for limit in self._limits():
             if limit.limited:
                 wait_seconds = limit.wait_seconds(now)
                 if wait_seconds:
@@ -328,16 +345,25 @@ class DispatchLimits:
     @property
     def is_unlimited(self) -> bool:
         """Whether no rate limits deliveries."""
-        topic_limits = self._topic_limits
-        return not (
-            self._own.limited or topic_limits.dispatch_rate.limited or topic_limits.relative
-        )
+        return not (self._topic_limits.relative or any(limit.limited for limit in self._limits()))
+
+    def _limits(self) -> tuple[RateLimit, ...]:
+        shared = [each.dispatch for each in self._topic_limits.shared_rates]
+        return (self._own, self._topic_limits.dispatch_rate, *shared)
 
     def reached(self) -> tuple[str, str]:
         """Return the policy whose rate limits deliveries now, or would first, and the rate as
         text.
+
+        Without a policy when the broker limits them more, or longer, by a rate of its own.
         """
         now = self._clock.monotonic()
+        own_seconds = max(
+            self._own.wait_seconds(now), self._topic_limits.dispatch_rate.wait_seconds(now)
+        )
+        for each in self._topic_limits.shared_rates:
+            if each.dispatch.wait_seconds(now) > own_seconds:
+                return "", each.dispatch_text
         is_own = self._own.wait_seconds(now) >= self._topic_limits.dispatch_rate.wait_seconds(now)
         name = (
             model.SUBSCRIPTION_DISPATCH_RATE
@@ -352,5 +378,5 @@ class DispatchLimits:
     def take(self, messages: int, size_bytes: int) -> None:
         """Count messages and bytes that were read for delivery."""
         now = self._clock.monotonic()
-        self._own.take(messages, size_bytes, now)
-        self._topic_limits.dispatch_rate.take(messages, size_bytes, now)
+        for limit in self._limits():
+            limit.take(messages, size_bytes, now)

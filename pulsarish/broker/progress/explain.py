@@ -121,6 +121,14 @@ def _under_way(snapshot: SubscriptionSnapshot) -> Waiting:
             {"consumer": name},
         )
     if snapshot.rate_since_ms and now_ms <= snapshot.rate_until_ms + _LATE_MS:
+        if not snapshot.rate_policy:
+            return Waiting(
+                "waiting",
+                "broker_rate_limited",
+                f"Deliveries have reached {snapshot.rate}.",
+                snapshot.rate_since_ms,
+                snapshot.rate_until_ms,
+            )
         text = f"Deliveries have reached the policy {snapshot.rate_policy} ({snapshot.rate})."
         rate = {"policy": snapshot.rate_policy, "rateCommand": f"get-{snapshot.rate_policy}"}
         return Waiting(

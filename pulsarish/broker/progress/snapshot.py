@@ -88,6 +88,7 @@ class SubscriptionSnapshot:
     rate: str = ""
     """The rate of the policy that limits deliveries, as text."""
     rate_policy: str = "dispatch-rate"
+    """Empty: a rate of the broker limits them."""
 
     seeking_since_ms: int = 0
     handing_over_since_ms: int = 0

@@ -329,11 +329,11 @@ class TopicPublishing:
         producer.last_published_ms = self.last_published_ms = clock.wall_ms()
         producer.came.add(messages_in, bytes_in, now)
         self._traffic.came.add(messages_in, bytes_in, now)
-        self._topic_limits.publish_rate.take(messages_in, bytes_in, now)
+        self._topic_limits.published(messages_in, bytes_in, now)
 
     @property
     def has_room(self) -> bool:
-        """Whether the log's limits and the publish rate allow more entries.
+        """Whether the log's limits and the publish rates allow more entries.
 
         While not, the broker reads nothing more from the publisher.
         """

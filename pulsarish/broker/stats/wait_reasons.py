@@ -107,6 +107,10 @@ def policy_waiting(topic_limits: TopicLimits, now: float, now_ms: int) -> Waitin
         )
         data = {"policy": "publish-rate", "rateCommand": "get-publish-rate"}
         return Waiting("waiting", "rate_limited", text, 0, now_ms + int(seconds * 1000), data)
+    for each in topic_limits.shared_rates:
+        if seconds := each.publish.wait_seconds(now):
+            text = f"Publishing has reached {each.publish_text}."
+            return Waiting("waiting", "broker_rate_limited", text, 0, now_ms + int(seconds * 1000))
     return None
 
 

@@ -250,6 +250,7 @@ class DispatchLoop:
             or not dispatcher.wants_new
             or subscription.cursor.blocked
             or subscription.source.is_compacted
+            or subscription.filter is not None
             or not self._limits.is_unlimited
             or _may_be_acknowledged(subscription.cursor, ready)
         ):

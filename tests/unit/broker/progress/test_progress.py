@@ -149,6 +149,17 @@ def shown(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
             "Deliveries have reached the policy dispatch-rate (5 messages in 1 s).",
         ),
         (
+            replace(
+                MOVING,
+                rate_since_ms=NOW_MS - 10,
+                rate_until_ms=NOW_MS + 500,
+                rate="the dispatch rate of the broker (5 messages a second)",
+                rate_policy="",
+            ),
+            "broker_rate_limited",
+            "Deliveries have reached the dispatch rate of the broker (5 messages a second).",
+        ),
+        (
             replace(MOVING, handing_over_since_ms=NOW_MS - 400, handing_over_max_ms=1_000),
             "handing_over",
             "Consumer c1 has become the active one and begins in 600 ms",

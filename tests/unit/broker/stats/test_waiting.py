@@ -116,6 +116,7 @@ def topic_limits(
             quota_since_ms=7,
             publish_rate=SimpleNamespace(wait_seconds=lambda _now: wait_seconds),
             policies={PUBLISH_RATE: rate},
+            shared_rates=(),
         ),
     )
 
