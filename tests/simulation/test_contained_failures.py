@@ -332,7 +332,7 @@ def test_a_ledger_whose_ensemble_change_fails_ends_and_the_topic_goes_on_in_anot
 
 
 def _raising_later(_was: object) -> object:
-    async def fail(topics: LoadedTopics, *_args: object) -> None:
+    async def fail(topics: LoadedTopics, *_args: object, **_named: object) -> None:
         await topics._world.clock.sleep(0.1)
         raise Defect
 
