@@ -63,6 +63,7 @@ class TopicLimits:
         "_name",
         "_publish_limits",
         "_subscribes",
+        "dispatch_limits_of_all",
         "dispatch_rate",
         "entry_bytes_max",
         "has_quota",
@@ -121,6 +122,10 @@ class TopicLimits:
         broker.apply(now)
         self.shared_rates = (broker,) if broker.limited else ()
         self._publish_limits = (self.publish_rate, *[each.publish for each in self.shared_rates])
+        self.dispatch_limits_of_all: tuple[RateLimit, ...] = (
+            self.dispatch_rate,
+            *[each.dispatch for each in self.shared_rates],
+        )
         self.limit_dispatch(self.dispatch_rate, policies[model.DISPATCH_RATE])
         subscribes = policies[model.SUBSCRIBE_RATE]
         self._subscribes.limit(subscribes.count, subscribes.period_seconds)
@@ -348,8 +353,7 @@ class DispatchLimits:
         return not (self._topic_limits.relative or any(limit.limited for limit in self._limits()))
 
     def _limits(self) -> tuple[RateLimit, ...]:
-        shared = [each.dispatch for each in self._topic_limits.shared_rates]
-        return (self._own, self._topic_limits.dispatch_rate, *shared)
+        return (self._own, *self._topic_limits.dispatch_limits_of_all)
 
     def reached(self) -> tuple[str, str]:
         """Return the policy whose rate limits deliveries now, or would first, and the rate as
