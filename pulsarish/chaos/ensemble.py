@@ -229,6 +229,8 @@ ENSEMBLE_SCENARIOS: Final = (
         metadata="zookeeper",
         metadata_servers=_SERVERS,
         settings=(
+            # Owners are compared: only what the ensemble does may move a topic.
+            ("broker", "load_balancer_enabled=false"),
             # So that nodes look at the metadata's age during each election.
             ("broker", "ledger.metadata_check_interval_ms=500"),
             ("bookie", "metadata_check_interval_seconds=0.5"),
