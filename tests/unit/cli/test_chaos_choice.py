@@ -80,12 +80,16 @@ def test_nothing_runs_when_one_of_them_cannot(
 @pytest.mark.parametrize(
     ("words", "left_out"),
     [
-        ((), {"slow-producer", "zookeeper-ensemble"}),
-        (("--dedup",), {"slow-producer", "zookeeper-ensemble", "cut-clients"}),
+        ((), {"slow-producer", "metadata-away-long", "zookeeper-ensemble"}),
+        (
+            ("--dedup",),
+            {"slow-producer", "metadata-away-long", "zookeeper-ensemble", "cut-clients"},
+        ),
         (
             ("--no-dedup",),
             {
                 "slow-producer",
+                "metadata-away-long",
                 "zookeeper-ensemble",
                 "cut-clients-dedup",
                 "isolate-broker-from-zk-dedup",

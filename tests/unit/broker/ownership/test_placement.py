@@ -12,7 +12,12 @@ import pytest
 
 from pulsarish.broker.ownership.bundles import Bundle, bundles_of
 from pulsarish.broker.ownership.placement import ANYWHERE, Candidate, Placement
-from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses, PlacementRecord
+from pulsarish.metadata.records import (
+    BrokerRegistration,
+    ListenerAddresses,
+    NamespacePolicies,
+    PlacementRecord,
+)
 from pulsarish.model.placement import AutoFailoverPolicy, FailureDomain, IsolationPolicy
 
 NAMES = ("a1", "a2", "b1", "b2")
@@ -213,7 +218,10 @@ def settle(
 
 
 def test_bundles_on_wrong_brokers_move_and_others_stay() -> None:
-    ours, others = bundles_of("acme", "x", 8), bundles_of("other", "x", 8)
+    ours, others = (
+        bundles_of("acme", "x", NamespacePolicies(bundles=8)),
+        bundles_of("other", "x", NamespacePolicies(bundles=8)),
+    )
     owner = dict(zip(ours + others, NAMES * 4, strict=True))
     before = dict(owner)
     placement = rules(isolated("a."))
@@ -225,7 +233,7 @@ def test_bundles_on_wrong_brokers_move_and_others_stay() -> None:
 
 
 def test_a_bundle_stays_where_no_broker_may_have_it_and_at_a_broker_that_drains() -> None:
-    owner = dict.fromkeys(bundles_of("acme", "x", 4), "b1")
+    owner = dict.fromkeys(bundles_of("acme", "x", NamespacePolicies(bundles=4)), "b1")
     assert settle(rules(isolated("c.")), dict(owner), candidates()) == 0
     drains = [each for each in candidates() if each.broker.broker_id != "b1"]
     assert settle(rules(isolated("a.")), dict(owner), drains) == 0
@@ -233,7 +241,7 @@ def test_a_bundle_stays_where_no_broker_may_have_it_and_at_a_broker_that_drains(
 
 def test_bundles_leave_secondary_brokers_only_when_primary_ones_are_calm() -> None:
     placement = rules(isolated("a.", "b."))
-    owner = dict.fromkeys(bundles_of("acme", "x", 4), "b1")
+    owner = dict.fromkeys(bundles_of("acme", "x", NamespacePolicies(bundles=4)), "b1")
     busy = candidates(a1={"usage_percent": 75}, a2={"usage_percent": 75})
     assert settle(placement, dict(owner), busy) == 0, "they are just below the threshold"
     calm = candidates(a1={"usage_percent": 60}, a2={"usage_percent": 75})
@@ -249,7 +257,9 @@ def test_moves_of_groups_end_and_leave_them_spread(seed: int) -> None:
     owner = {
         bundle: rng.choice(NAMES)
         for name in groups
-        for bundle in bundles_of("acme", name.partition("/")[2], rng.randrange(1, 4))
+        for bundle in bundles_of(
+            "acme", name.partition("/")[2], NamespacePolicies(bundles=rng.randrange(1, 4))
+        )
     }
     _ = settle(placement, owner, candidates(), rounds=100)
     for group in ("g0", "g1", "g2"):
@@ -277,6 +287,10 @@ def test_load_moves_bundles_among_the_brokers_that_may_have_them() -> None:
 
 def test_bundles_of_each_group_are_counted() -> None:
     placement = rules(groups=GROUPS)
-    some = bundles_of("acme", "x", 2) + bundles_of("acme", "y", 1) + bundles_of("acme", "z", 4)
+    some = (
+        bundles_of("acme", "x", NamespacePolicies(bundles=2))
+        + bundles_of("acme", "y", NamespacePolicies(bundles=1))
+        + bundles_of("acme", "z", NamespacePolicies(bundles=4))
+    )
     assert placement.group_counts(some) == {"g": 3}
     assert ANYWHERE.group_counts(some) == {}

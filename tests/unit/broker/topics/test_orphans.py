@@ -45,6 +45,10 @@ TOPIC = TopicName.parse("persistent://public/default/t")
 HOUR_MS = 3_600_000
 
 
+async def _nothing() -> None:
+    pass
+
+
 def ledger(
     ledger_id: int, kind: PurposeKind = PurposeKind.TOPIC, owner: str = TOPIC.full, **fields: Any
 ) -> LedgerMetadata:
@@ -149,7 +153,12 @@ class Leading:
     def __init__(self, records: Records, world: World) -> None:
         self.leader = self
         self.registry = BrokerRegistry(
-            world, records, lost=lambda _: None, registered=lambda _: None
+            world,
+            records,
+            lost=lambda _: None,
+            registered=lambda _: None,
+            why_end=lambda: "it is alone",
+            returned=_nothing,
         )
 
 
