@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pulsarish.broker.subscriptions import new_entries
+from pulsarish.broker.subscriptions.subscriptions import TopicSubscriptions
 from pulsarish.client.api.asyncio_client import AsyncProducer
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
 from pulsarish.client.enums import ConsumerType
@@ -150,5 +151,32 @@ def test_a_subscription_that_fails_there_ends_alone() -> None:
         assert await take(broken, 2) == [0, 1]
         assert brokered.topic(TOPIC) is topic
         assert brokered.subscription(TOPIC, "broken") is not failed
+
+    play_with_brokers(scenario)
+
+
+def test_entries_gather_after_a_pass_that_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        consumers = await opened(brokered, "one", "two")
+        producer = await brokered.client().create_producer(TOPIC, batching_enabled=False)
+        await publish(producer, 0, 1)
+        assert [await take(each, 1) for each in consumers] == [[0], [0]]
+        clock, passes = brokered.node("broker0").clock, 0
+        subscriptions = brokered.topic(TOPIC)._subscribing
+        deliver = TopicSubscriptions._deliver_new
+
+        def counted(these: TopicSubscriptions) -> None:
+            nonlocal passes
+            passes += these is subscriptions
+            deliver(these)
+
+        monkeypatch.setattr(TopicSubscriptions, "_deliver_new", counted)
+        await brokered.world.clock.sleep(1.0)  # acknowledgements wake a subscription, too
+        subscriptions._next_pass_at = clock.monotonic() + 2.0
+        await publish(producer, 1, 5)
+        assert passes == 0
+        assert [await take(each, 5) for each in consumers] == [[1, 2, 3, 4, 5]] * 2
+        assert passes == 1
+        assert clock.monotonic() >= subscriptions._next_pass_at
 
     play_with_brokers(scenario)

@@ -200,9 +200,10 @@ class DispatchLoop:
         finally:
             self._is_waiting = False
 
-    def has_all(self, end: Position) -> bool:
-        """Return whether the one active consumer has got everything up to ``end``, the end of the
-        log, so that nothing is to be done when it acknowledges.
+    @property
+    def has_all(self) -> bool:
+        """Whether the one active consumer has got everything up to the end of the log, so that
+        nothing is to be done when it acknowledges.
 
         ``False`` where this is not known.
         """
@@ -210,7 +211,7 @@ class DispatchLoop:
         return (
             self._is_waiting
             and dispatcher.kind is DispatcherKind.SINGLE_ACTIVE
-            and dispatcher.reads.has_all(end)
+            and dispatcher.reads.has_all(self._subscription.source.end())
         )
 
     def waits_at(self, position: Position) -> bool:

@@ -389,7 +389,7 @@ class Subscription:
             self.source.acknowledge(positions)
             self._dispatcher.acknowledged(consumer, positions)
         self._cursor_moved()
-        if not self.dispatch_loop.has_all(self.source.end()):
+        if not self.dispatch_loop.has_all:
             self._wake.set()
 
     def _acknowledge_through(self, position: Position) -> None:

@@ -47,6 +47,10 @@ __all__ = ["FAILS_AGAIN_SECONDS", "READER_RETURN_SECONDS", "TopicSubscriptions",
 FAILS_AGAIN_SECONDS: Final = 60.0
 """A subscription that fails twice within this time ends its topic on this broker."""
 
+_PAUSE_SHARE: Final = 2.0
+"""How much longer than a pass over the subscriptions the pause after it is."""
+_PAUSE_SECONDS_MIN: Final = 0.001
+
 READER_RETURN_SECONDS: Final = 30.0
 """How long the cursor of a disconnected reader is kept, so that the reader can return, as clients
 do after a seek.
@@ -60,6 +64,7 @@ class TopicSubscriptions:
         "_config",
         "_failed_at",
         "_first_new",
+        "_next_pass_at",
         "_topic",
         "_topic_limits",
         "_world",
@@ -72,6 +77,7 @@ class TopicSubscriptions:
         self.by_name: dict[str, Subscription] = {}
         self._failed_at: dict[str, float] = {}
         self._first_new: Position | None = None  # confirmed, and not delivered yet
+        self._next_pass_at = 0.0  # monotonic seconds
         self._topic = topic
         self._world = world
         self._config = config
@@ -80,10 +86,26 @@ class TopicSubscriptions:
     def appended(self, ledger_id: int, first_entry: int) -> None:
         """Deliver what the log confirms in this turn of the loop, from this entry on, and wake the
         subscriptions that are behind.
+
+        A pass over many subscriptions takes long. The next one begins only after a pause that is in
+        proportion, so that entries which come fast are delivered some at a time.
         """
-        if self._first_new is None:
-            self._first_new = Position(ledger_id, first_entry)
+        if self._first_new is not None:
+            return
+        self._first_new = Position(ledger_id, first_entry)
+        pause_seconds = self._next_pass_at - self._world.clock.monotonic()
+        if pause_seconds < _PAUSE_SECONDS_MIN:
             asyncio.get_running_loop().call_soon(self._deliver_new_contained)
+        else:
+            _ = self._world.tasks.spawn(
+                self._deliver_new_later(pause_seconds),
+                name=f"deliver {self._topic.name}",
+                scope=self._topic.scope,
+            )
+
+    async def _deliver_new_later(self, seconds: float) -> None:
+        await self._world.clock.sleep(seconds)
+        self._deliver_new()
 
     def _deliver_new_contained(self) -> None:
         try:
@@ -96,6 +118,7 @@ class TopicSubscriptions:
     def _deliver_new(self) -> None:
         first, self._first_new = self._first_new, None
         assert first is not None
+        began = self._world.clock.monotonic()
         new: NewEntries | None = None
         for subscription in list(self.by_name.values()):
             loop = subscription.dispatch_loop
@@ -105,6 +128,8 @@ class TopicSubscriptions:
                 if loop.deliver_new(new):
                     continue
             subscription.wake()
+        ended = self._world.clock.monotonic()
+        self._next_pass_at = ended + _PAUSE_SHARE * (ended - began)
 
     async def restore(self, name: str) -> None:
         """Restore a subscription whose cursor the log keeps. Raises the errors of the log."""
