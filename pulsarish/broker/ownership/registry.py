@@ -183,10 +183,12 @@ class BrokerRegistry:
         records = self._records
         session_id = records.session_id
         path = paths.broker(me.instance_id)
-        node = (await records.nodes([path]))[0]
+        place, node = await records.nodes([paths.BROKERS, path])
         if node is None or node.session_id != session_id:
-            former = [] if node is None else [Op("delete", path)]
-            await records.commit([*former, Op("create_ephemeral", path, encode_record(me))])
+            before = [Op("create", paths.BROKERS)] if place is None else []
+            if node is not None:
+                before.append(Op("delete", path))
+            await records.commit([*before, Op("create_ephemeral", path, encode_record(me))])
         await self._returned()
         if self.me is not me or not self.away:
             return
