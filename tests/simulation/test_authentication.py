@@ -388,7 +388,7 @@ def test_what_was_not_asked_for_is_ignored_and_an_answer_moves_the_end() -> None
         # One question has one answer.
         await stream.send(showing(shown("ben", start_ms + 90_000)))
         await asked(stream)
-        assert 13_000 < wall_ms() - start_ms < 17_000
+        assert 12_000 < wall_ms() - start_ms < 17_000
         with pytest.raises(StreamBroken, match=r"AuthenticationError: .*expired"):
             await asked(stream)
         assert 19_000 < wall_ms() - start_ms < 22_000

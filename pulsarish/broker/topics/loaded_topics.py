@@ -136,6 +136,9 @@ class LoadedTopics:
         Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``, ...
         """
         parsed = TopicName.parse(name)
+        found = self.loaded.get(parsed.full)
+        if found is not None and found.closed is None:
+            return found  # also while the metadata are away
         bundle = await self.bundle(parsed)
         if not self.bundles.serves(bundle):
             try:
