@@ -103,7 +103,8 @@ class KnownBrokers:
         while not self._stopped:
             self._changed.clear()
             try:
-                self._use(await self._read())
+                brokers = await self._read()
+                self._use(brokers)
             except (Conflict, MetadataUnavailable) as error:
                 _log.debug("brokers not listed", reason=error)
                 await self._world.clock.sleep(_RETRY_SECONDS)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from itertools import count, islice
 from typing import Any, Final
 
 from pulsarish.bookie.store import EntryStore
-from pulsarish.broker.ownership.bundles import Bundle
-from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookie_stream import BookieStream
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
@@ -19,7 +16,6 @@ from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import BookieIOError, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.runtime.containment import Critical, Scope, ScopedTasks
-from pulsarish.sim.programs.optional_programs import extras_of
 from pulsarish.sim.workloads.cluster import Result, run_seed
 from pulsarish.sim.workloads.safeguard import Mutant, replaced, replacing
 from pulsarish.sim.world.faults import Fault
@@ -77,14 +73,6 @@ def _critical_after_all(_was: object) -> object:
         return tasks._tasks.spawn(work, name=name, critical=Critical.MAIN)
 
     return spawn
-
-
-def _unloads_at_once(was: Any) -> object:
-    async def unload_bundle(topics: LoadedTopics, bundle: Bundle) -> None:
-        _ = topics.bundles._leaving.pop(bundle, None)
-        await was(topics, bundle)
-
-    return unload_bundle
 
 
 class _Defect(Exception):
@@ -181,12 +169,6 @@ def _check_defects(seed: int) -> None:
     _judge(result)
 
 
-def _check_duels(seed: int) -> None:
-    """Let two administrators ask for the same thing at the same moment. Nothing else fails."""
-    duelling = next(islice((each for each in count() if extras_of(each, ("duel",))), seed, None))
-    _judge(run_seed(duelling, faults=(), extras=("brief", "duel")))
-
-
 def _judge(result: Result) -> None:
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
@@ -222,14 +204,6 @@ CONTAINMENT_MUTANTS: Final = (
         (20,),
         replacing(ScopedTasks, "spawn", _critical_after_all),
         _check_defects,
-        seeds=20,
-    ),
-    Mutant(
-        "unloads_at_once",
-        "a bundle that is being unloaded is waited for, and not unloaded once more",
-        (20,),
-        replacing(LoadedTopics, "unload_bundle", _unloads_at_once),
-        _check_duels,
         seeds=20,
     ),
 )

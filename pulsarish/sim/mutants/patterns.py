@@ -63,7 +63,7 @@ PATTERN_MUTANTS: Final = (
         "lists_not_compared",
         "a caller that waits for changes of a list hears of those before its call",
         replacing(TopicCalls, "_watched", _changes_while_it_waits),
-        10,
+        30,
     ),
     _mutant(
         "found_topic_read_from_its_end",
