@@ -462,7 +462,6 @@ class Broker:
         self._splitter.stop()
         self._drain.stop()
         self._watchdog.stop()
-        self._sessions.stop()
         try:
             async with self._world.clock.timeout(self._config.broker_shutdown_timeout_seconds):
                 await self._topics.hand_over_all()
@@ -481,6 +480,7 @@ class Broker:
         await self._world.clock.sleep(_FAREWELL_SECONDS)
         self._face.abort_all("the broker has stopped")
         self._binary.abort_all("the broker has stopped")
+        self._sessions.stop()
         for listener in self._listeners:
             await listener.stop(_GRACE_SECONDS)
         await self._audit.stop()

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.message import Message
 
 from pulsarish.broker.sessions.grpc_server import _FaceStream
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.enums import InitialPosition
 from pulsarish.model.errors import AuthenticationError, InvalidArgument, PulsarishError
@@ -51,8 +52,10 @@ def run(
     seconds: float = 600.0,
     expected: tuple[type[Exception], ...] = (),
     roles: NamedRoles | None = None,
+    stops: bool = False,
     **settings: object,
 ) -> None:
+    """Run a scenario beside a broker, which stops meanwhile with ``stops``."""
     sim = Simulation(1)
     cluster = BrokerCluster(sim, authenticator=roles or NamedRoles(), **settings)
 
@@ -60,6 +63,10 @@ def run(
         await cluster.start()
         cluster.nodes["broker0"].expected_errors = expected
         calendar = cluster.brokers["broker0"]._world.clock.wall_ms
+        if stops:
+            _ = cluster.brokers["broker0"]._world.tasks.spawn(
+                cluster.brokers["broker0"].stop(), name="stop"
+            )
         await sim.node("client").run(lambda world: scenario(world, calendar))
 
     sim.run(main, seconds)
@@ -253,6 +260,24 @@ def test_a_connection_ends_with_its_credentials() -> None:
         assert 9_000 < wall_ms() - start_ms < 12_000
 
     run(scenario)
+
+
+def test_credentials_end_while_the_broker_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop may take long, and until its end clients are served."""
+
+    async def hand_over_all(topics: LoadedTopics) -> None:
+        await topics._world.clock.sleep(30.0)
+
+    monkeypatch.setattr(LoadedTopics, "hand_over_all", hand_over_all)
+
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        start_ms = wall_ms()
+        client = await connect(world, shown("ann", start_ms + 10_000))
+        await client.next(3)
+        assert "expired" in (await client.next(14)).command.error.message
+        assert 9_000 < wall_ms() - start_ms < 12_000
+
+    run(scenario, stops=True, broker_shutdown_timeout_seconds=40.0)
 
 
 def test_a_client_that_can_is_asked_for_new_credentials() -> None:

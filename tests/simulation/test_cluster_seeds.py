@@ -223,6 +223,10 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ),
         "a topic that is not kept was moved by the balancer while its last messages were judged",
     ),
+    2136818210: (
+        ("policies", "rivals", "resets", "brief", "parcels", "tight", "duel", "wide", "locked"),
+        "a broker that was stopping no longer ended sessions whose role was revoked",
+    ),
 }
 
 SHOWN_IN_ANOTHER_PROCESS = """
