@@ -66,8 +66,8 @@ class Bookies:
 
     @property
     def is_metadata_away(self) -> bool:
-        """Whether there is no connection to the metadata service now."""
-        return self._records.state is not SessionState.CONNECTED
+        """Whether it is known that no change of a ledger can be stored now."""
+        return self._records.is_away
 
     def registered(self, member: str) -> bool:
         return member in self._registered

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.ledger_store import LedgerStore
@@ -30,6 +30,8 @@ from pulsarish.wire.record import RECORD_HEAD_SIZE, encode_record_head
 __all__ = ["LedgerWriter", "WriterListener"]
 
 _log = get_logger("ledger")
+
+_RETRY_SECONDS: Final = 1.0
 
 
 class WriterListener(Protocol):
@@ -100,6 +102,8 @@ class LedgerWriter:
         self._drained: asyncio.Future[None] | None = None
         self._published_lac = NO_ENTRY
         self._idle_since = 0.0
+        # members whose missing copies could not be published yet
+        self._unpublished: dict[str, None] = {}
 
     # -- the interface
 
@@ -442,21 +446,31 @@ class LedgerWriter:
 
     def publish_missing(self, members: Sequence[str]) -> None:
         self._stir()
-        _ = self._world.tasks.spawn(
-            self._publish(tuple(members)), name=f"under-replicated-{self.ledger_id}"
-        )
+        is_tried_again = bool(self._unpublished)
+        self._unpublished.update(dict.fromkeys(members))
+        if not is_tried_again:
+            _ = self._world.tasks.spawn(self._publish(), name=f"under-replicated-{self.ledger_id}")
 
-    async def _publish(self, members: tuple[str, ...]) -> None:
+    async def _publish(self) -> None:
         """Publish the shortage at once (rule 3).
 
-        If the store is unreachable now, it is published when the ledger is closed.
+        If the store is unreachable now, try until it is not: the members may be back by then, and
+        the ledger closed, and nothing else knows what they lack.
         """
-        try:
-            await self._store.publish_missing(self.ledger_id, members)
-        except MetadataUnavailable as error:
-            _log.warning(
-                "missing copies could not be published",
-                ledger=self.ledger_id,
-                members=members,
-                reason=str(error),
-            )
+        reason = ""
+        while self._unpublished:
+            members, self._unpublished = self._unpublished, {}
+            try:
+                await self._store.publish_missing(self.ledger_id, tuple(members))
+            except MetadataUnavailable as error:
+                self._unpublished.update(members)
+                if reason != str(error):
+                    # Once for each reason: the metadata service may be away for hours.
+                    _log.warning(
+                        "missing copies not published yet",
+                        ledger=self.ledger_id,
+                        members=tuple(members),
+                        reason=error,
+                    )
+                reason = str(error)
+                await self._world.clock.sleep(_RETRY_SECONDS)

@@ -191,6 +191,12 @@ class Records:
         return self._store.state
 
     @property
+    def is_away(self) -> bool:
+        """Whether it is known that nothing that outlives a session can be read and written now."""
+        is_closed = self._guard is not None and self._guard.is_closed
+        return is_closed or self.state is not SessionState.CONNECTED
+
+    @property
     def session_id(self) -> int:
         return self._store.session_id
 

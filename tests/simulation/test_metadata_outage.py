@@ -10,9 +10,12 @@ import pytest
 
 from pulsarish.client.enums import InitialPosition
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.model.topic_name import TopicName
 from pulsarish.sim.world.metadata_service import METADATA
+from pulsarish.wire.json_record import decode_record
 from tests.support.brokered import Brokered, play_with_brokers
 
 TOPIC = "persistent://public/default/t"
@@ -214,6 +217,70 @@ def test_ledgers_of_messages_and_cursors_outgrow_their_limits_and_lose_a_bookie(
         assert brokered.topic(TOPIC) is topic
 
     play_with_brokers(scenario, seeds=1, brokers=2, managed_ledger=LOG)
+
+
+def test_what_a_bookie_missed_meanwhile_is_published_although_it_is_back() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC)
+        (ledger,) = brokered.topic(TOPIC).log.ledgers
+        writer = brokered.topic(TOPIC).log._appender._writer
+        assert writer is not None
+        brokered.sim.metadata.stop()
+        await brokered.world.clock.sleep(15.0)
+        brokered.sim.network.cut("broker0", "bookie0")
+        _ = await producer.send(b"0")
+        await brokered.until(lambda: writer.is_short)
+        brokered.sim.network.heal("broker0", "bookie0")
+        await brokered.until(lambda: not writer.is_short, seconds=60.0)  # after its quarantine
+        _ = await producer.send(b"1")
+        brokered.sim.metadata.start()
+        path, tree = paths.underreplicated(ledger.ledger_id), brokered.sim.metadata.tree
+        await brokered.until(lambda: tree.get(path) is not None)
+        node = tree.get(path)
+        assert node is not None
+        missing = decode_record(node.data, UnderReplicated, path).missing_members
+        assert missing == (brokered.cluster.bookies["bookie0"].instance_id,)
+        assert not writer.stopped
+
+    play_with_brokers(scenario, seeds=1)
+
+
+def test_a_ledger_that_lacks_a_bookie_waits_for_the_end_of_the_outage() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC)
+        _ = await producer.send(b"0")
+        topic = brokered.topic(TOPIC)
+        writer = topic.log._appender._writer
+        assert writer is not None
+        members = writer.metadata.last_segment.members
+        victim = next(
+            name
+            for name, bookie in brokered.cluster.bookies.items()
+            if bookie.instance_id in members
+        )
+        registry = brokered.cluster.brokers["broker0"]._ownership.registry
+        returned = registry._returned
+
+        async def later() -> None:
+            await brokered.world.clock.sleep(3.0)
+            await returned()
+
+        registry._returned = later
+        brokered.sim.metadata.stop()
+        await brokered.world.clock.sleep(15.0)
+        brokered.node(victim).crash()
+        _ = await producer.send(b"1")
+        await brokered.until(lambda: writer.is_short)
+        brokered.sim.metadata.start()
+        await brokered.until(lambda: not registry.away)
+        assert not writer.stopped
+        await brokered.until(lambda: not writer.is_short)
+        _ = await producer.send(b"2")
+        assert brokered.topic(TOPIC) is topic
+
+    play_with_brokers(scenario, seeds=1, managed_ledger=LOG)
 
 
 def test_an_owner_that_another_broker_replaced_unknown_to_it_learns_that_from_the_bookies() -> None:

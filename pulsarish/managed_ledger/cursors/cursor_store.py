@@ -29,7 +29,7 @@ from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import Position
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, Op, SessionState, World
+from pulsarish.runtime.seams import Conflict, Op, World
 from pulsarish.wire.json_record import encode_record
 
 __all__ = ["CursorStore", "write_cursor_record"]
@@ -296,7 +296,7 @@ class CursorStore:
             await self._write_node(core)
 
     def _full(self, log: CursorLog) -> bool:
-        if self._topic.records.state is not SessionState.CONNECTED:
+        if self._topic.records.is_away:
             return False  # the next ledger needs metadata
         if log.entries >= self._options.cursor_max_entries_per_ledger:
             return True
