@@ -12,7 +12,7 @@ from pulsarish.client.enums import InitialPosition
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import UnderReplicated
-from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.model.errors import MetadataUnavailable, NotAllowed, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.sim.world.metadata_service import METADATA
 from pulsarish.wire.json_record import decode_record
@@ -281,6 +281,33 @@ def test_a_ledger_that_lacks_a_bookie_waits_for_the_end_of_the_outage() -> None:
         assert brokered.topic(TOPIC) is topic
 
     play_with_brokers(scenario, seeds=1, managed_ledger=LOG)
+
+
+def test_no_bundle_is_given_up_while_no_broker_can_take_it() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC)
+        owner, other = _owner_first(brokered)
+        broker, topic = brokered.cluster.brokers[owner], brokered.topic(TOPIC)
+        bundle = await brokered.node(owner).run(lambda _world: broker._topics.bundle(topic.name))
+        to = brokered.cluster.brokers[other]._ownership.registry.me
+        broker._drain.start()
+        broker._drain.end()
+        brokered.sim.metadata.stop()
+        for seconds in (1.0, 15.0):
+            await brokered.world.clock.sleep(seconds)
+            with pytest.raises((MetadataUnavailable, ServiceNotReady), match="metadata service"):
+                await brokered.node(owner).run(
+                    lambda _world: broker._topics.unload_bundle(bundle, to)
+                )
+        with pytest.raises(MetadataUnavailable, match="the metadata service is away"):
+            await brokered.node(owner).run(lambda _world: broker._topics.unload_bundle(bundle))
+        with pytest.raises(NotAllowed, match="no other broker takes bundles"):
+            broker._drain.start()
+        _ = await producer.send(b"0")
+        assert brokered.topic(TOPIC) is topic
+
+    play_with_brokers(scenario, seeds=1, brokers=2)
 
 
 def test_an_owner_that_another_broker_replaced_unknown_to_it_learns_that_from_the_bookies() -> None:

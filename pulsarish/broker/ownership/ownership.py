@@ -183,6 +183,14 @@ class Ownership:
         others = [other.instance_id for other in self.registry.others()]
         return self._outage.why_end(others, self._world.clock.monotonic(), begins=begins)
 
+    def check_changes(self) -> None:
+        """Raise ``MetadataUnavailable`` if it is known that no owner can be changed now.
+
+        A bundle that was given up now could not be acquired again, by this broker or another one.
+        """
+        if self._records.is_away:
+            raise MetadataUnavailable(self._age.outage or "the metadata service is not reached now")
+
     def _check_outage(self) -> None:
         if self.registry.away and (why := self._why_end(begins=False)):
             self.registry.gone(f"the metadata session is lost, and {why}")
@@ -397,9 +405,10 @@ class Ownership:
     def split_ops(self, bundle: Bundle, parts: Sequence[Bundle]) -> list[Op]:
         """Return what replaces a bundle of this broker by its parts, which this broker owns then.
 
-        The bundle's topics are closed. Raises ``NotOwner``, and ``NotAllowed`` while a broker is
-        registered that knows only bundles that are equal parts.
+        The bundle's topics are closed. Raises ``NotOwner``, ``MetadataUnavailable``, and
+        ``NotAllowed`` while a broker is registered that knows only bundles that are equal parts.
         """
+        self.check_changes()
         lease, me = self.lease(bundle), self.registry.me
         epoch = self.owned.epoch(bundle)
         if lease is None or me is None or epoch is None:
@@ -425,6 +434,8 @@ class Ownership:
         me = self.registry.me
         if self.draining or not self.serving or me is None:
             raise ServiceNotReady("this broker is draining or stopping and takes no bundles")
+        if self._records.is_away:
+            raise ServiceNotReady("this broker does not reach the metadata service")
         if reason := self._refusal(bundle, me):
             raise ServiceNotReady(reason)
 
@@ -526,7 +537,8 @@ class Ownership:
             other.instance_id,
             clock.monotonic(),
             answer.bundles,
-            takes=answer.serving and not answer.draining,
+            # One without metadata cannot acquire anything.
+            takes=answer.serving and not answer.draining and not answer.metadata_away,
             usage_percent=answer.usage_percent,
             group_bundles=answer.group_bundles,
         )

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Final
 
 from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.clients.client_errors import topic_leaves
@@ -51,8 +50,6 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Op, World
 
 __all__ = ["LoadedTopics"]
-
-_FAILED_LOADS_MAX: Final = 1_000  # number of topics whose last failed load is remembered
 
 _log = get_logger("broker.topics")
 
