@@ -13,7 +13,7 @@ from pulsarish.broker.ownership.splits import BY_TOPICS
 from pulsarish.client.enums import InitialPosition
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BundleOwner, NamespacePolicies
-from pulsarish.model.errors import MetadataUnavailable, NotAllowed, NotOwner
+from pulsarish.model.errors import MetadataUnavailable, NotAllowed, NotOwner, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from tests.support.brokered import Brokered, play_with_brokers
@@ -176,6 +176,34 @@ def test_a_namespace_that_is_created_again_has_nothing_of_the_former_splits() ->
         assert space_now.boundaries == ()
 
     play_with_brokers(scenario, default_number_of_namespace_bundles=1)
+
+
+def test_a_part_that_a_broker_kept_from_a_former_namespace_is_used_or_nothing_is_closed() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        bundle, owner, other = await whole(brokered)
+        first, last = bundle.part(0, 0x7FFFFFFF), bundle.part(0x7FFFFFFF, 0xFFFFFFFF)
+        broker = brokered.cluster.brokers[owner]
+
+        async def acquire(name: str, part: Bundle) -> None:
+            ownership = brokered.cluster.brokers[name]._ownership
+            _ = await brokered.node(name).run(lambda _: ownership.acquire(part, None))
+
+        await acquire(owner, first)
+        await acquire(other, last)
+        _ = await brokered.client().create_producer(TOPICS[0].full)
+        topic = brokered.topic(TOPICS[0].full)
+        with pytest.raises(ServiceNotReady, match=f"{other} still has {last}"):
+            await split(brokered, owner, bundle)
+        assert brokered.topic(TOPICS[0].full) is topic
+        assert topic.closed is None
+        brokered.node(other).crash()
+        await asyncio.sleep(30.0)
+        await split(brokered, owner, bundle)
+        assert broker._ownership.owned.bundles() == [first, last]
+        for name in TOPICS:
+            _ = await (await brokered.client().create_producer(name.full)).send(b"m")
+
+    play_with_brokers(scenario, brokers=2, default_number_of_namespace_bundles=1)
 
 
 def test_bundles_with_many_topics_are_split_by_themselves() -> None:

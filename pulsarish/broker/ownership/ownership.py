@@ -11,7 +11,16 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.bundles import Bundle
-from pulsarish.broker.ownership.core import Mine, Owned, OwnerOf, Split, Unknown, judge
+from pulsarish.broker.ownership.core import (
+    Mine,
+    Owned,
+    OwnerOf,
+    Split,
+    Theirs,
+    Unknown,
+    Unowned,
+    judge,
+)
 from pulsarish.broker.ownership.leader import LeaderElection
 from pulsarish.broker.ownership.outage import Outage
 from pulsarish.broker.ownership.placement import Candidate, namespace_of
@@ -402,8 +411,30 @@ class Ownership:
         if not isinstance(await self.acquire(bundle, epoch), Mine):
             raise ServiceNotReady(f"bundle {bundle} was taken by another broker")
 
-    def split_ops(self, bundle: Bundle, parts: Sequence[Bundle]) -> list[Op]:
+    async def free_versions(self, parts: Sequence[Bundle]) -> dict[Bundle, int | None]:
+        """Return the version of the record of each bundle that is not in the list yet; ``None``:
+        it has none.
+
+        It has one if a broker kept the bundle from a former namespace of this name.
+
+        Raises ``ServiceNotReady`` if that is another broker, and the errors of ``owner``.
+        """
+        versions: dict[Bundle, int | None] = {}
+        for part in parts:
+            owner = await self.owner(part)
+            if isinstance(owner, Theirs):
+                raise ServiceNotReady(
+                    f"broker {owner.registration.broker_id} still has {part} of a former "
+                    "namespace; split the bundle elsewhere, or restart that broker"
+                )
+            assert isinstance(owner, Mine | Unowned)
+            versions[part] = owner.epoch if isinstance(owner, Mine) else owner.version
+        return versions
+
+    def split_ops(self, bundle: Bundle, parts: Mapping[Bundle, int | None]) -> list[Op]:
         """Return what replaces a bundle of this broker by its parts, which this broker owns then.
+
+        ``parts``: with their ``free_versions``.
 
         The bundle's topics are closed. Raises ``NotOwner``, ``MetadataUnavailable``, and
         ``NotAllowed`` while a broker is registered that knows only bundles that are equal parts.
@@ -424,7 +455,12 @@ class Ownership:
         return [
             *lease[1:],
             Op("put", bundle.path, gone, epoch),
-            *(Op("create", part.path, mine) for part in parts),
+            *(
+                Op("create", part.path, mine)
+                if version is None
+                else Op("put", part.path, mine, version)
+                for part, version in parts.items()
+            ),
         ]
 
     # -- the other brokers

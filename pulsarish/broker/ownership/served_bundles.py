@@ -186,19 +186,21 @@ class ServedBundles:
         ``commit`` writes the namespace's new list of bundles together with what it is given.
 
         Raises ``ServiceNotReady`` if the bundle is being unloaded, the errors of
-        ``Ownership.split_ops`` and those of ``commit``. Then the bundle is as before, or split: its
-        record says which.
+        ``Ownership.free_versions`` and ``split_ops``, and those of ``commit``. Then the bundle is
+        as before, or split: its record says which.
         """
+        versions = await self._ownership.free_versions(parts)
         if bundle in self._leaving:
             raise ServiceNotReady(f"bundle {bundle} is being unloaded or split; try again")
-        _ = self._ownership.split_ops(bundle, parts)  # before anything is closed
+        _ = self._ownership.split_ops(bundle, versions)  # before anything is closed
         async with self._leave(bundle):
             try:
                 await close(bundle)
-                await commit(self._ownership.split_ops(bundle, parts))
+                await commit(self._ownership.split_ops(bundle, versions))
             finally:
                 # The outcome may be unknown. Lookups and clients have it read.
-                self._ownership.owned.released(bundle)
+                for each in (bundle, *parts):
+                    self._ownership.owned.released(each)
         for part in parts:
             _ = await self._ownership.owner(part)
 

@@ -228,7 +228,7 @@ def _split_counts_as_free(was: Any) -> object:
 
 
 def _split_leaves_no_record(was: Any) -> object:
-    def split_ops(ownership: Ownership, bundle: Bundle, parts: Sequence[Bundle]) -> list[Op]:
+    def split_ops(ownership: Ownership, bundle: Bundle, parts: Any) -> list[Op]:
         return [
             Op("delete", op.path, version=op.version) if op.path == bundle.path else op
             for op in was(ownership, bundle, parts)
