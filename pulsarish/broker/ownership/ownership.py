@@ -130,6 +130,8 @@ class Ownership:
         # their records may still name this broker, which no longer owns them
         self._releasing: dict[Bundle, None] = {}
         self._pinging: dict[str, asyncio.Future[bool]] = {}
+        # from which instance a bundle is being taken, until it was read whether that is registered
+        self._formers: dict[Bundle, str] = {}
         self._leases: dict[Bundle, tuple[Op, ...]] = {}
         self._fresh_seconds = config.broker_ping_interval_ms / 1000 * 1.5
 
@@ -261,6 +263,7 @@ class Ownership:
         if isinstance(found, Split):
             raise BundleSplit(f"bundle {bundle} was split; look the topic up again")
         if isinstance(found, Mine):
+            await self._evict_former(bundle)
             self._acquired(bundle, found.epoch, me)
         return found
 
@@ -306,6 +309,7 @@ class Ownership:
                 "this broker is not registered at the moment; ask another one or try again"
             )
         record = BundleOwner(me.broker_id, me.instance_id)
+        self._formers[bundle] = former
         try:
             # One commit with the proof that this instance is registered: an evicted instance cannot
             # acquire anything.
@@ -314,14 +318,23 @@ class Ownership:
             )
         except Conflict:
             return await self.owner(bundle)
-        # After an outage it may have registered again before the commit, and have found that no
-        # other broker has its bundles. If it registers after this read, it finds that this one has.
-        if former and await self.registry.is_registered(former):
-            await self.registry.evict(former)
-            _log.warning("former owner evicted: it had just returned", bundle=bundle, former=former)
+        await self._evict_former(bundle)
         self._acquired(bundle, epoch, me.instance_id)
         _log.info("bundle acquired", bundle=bundle, epoch=epoch)
         return Mine(epoch)
+
+    async def _evict_former(self, bundle: Bundle) -> None:
+        """Evict the former owner of a bundle that this broker has taken, if it is registered now.
+
+        After an outage it may have registered again before this broker's commit, and have found
+        that no other broker has its bundles. If it registers after this read, it finds that this
+        one has.
+        """
+        former = self._formers.get(bundle)
+        if former and await self.registry.is_registered(former):
+            await self.registry.evict(former)
+            _log.warning("former owner evicted: it had just returned", bundle=bundle, former=former)
+        self._formers.pop(bundle, None)
 
     async def release(self, bundle: Bundle, to: BrokerRegistration | None = None) -> None:
         """Release a bundle whose topics are closed.

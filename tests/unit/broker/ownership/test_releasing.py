@@ -21,7 +21,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.paths import ROOTS
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner, NamespacePolicies
-from pulsarish.model.errors import ServiceNotReady
+from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import MetadataStore, Op, World
 from pulsarish.sim.world.world import Simulation
@@ -93,7 +93,10 @@ def test_a_lookup_during_a_release_does_not_bring_the_bundle_back() -> None:
     sim.run(scenario, 60.0)
 
 
-def test_a_former_owner_that_returned_while_its_bundle_was_taken_is_evicted() -> None:
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_former_owner_that_returned_while_its_bundle_was_taken_is_evicted(
+    is_answered: bool,
+) -> None:
     """It has looked for what was taken before the commit, and would look no more."""
     sim = Simulation(1)
     node = sim.node("broker")
@@ -120,7 +123,19 @@ def test_a_former_owner_that_returned_while_its_bundle_was_taken_is_evicted() ->
         assert owner == Unowned(0, "c~1")
         back = BrokerRegistration("c", "c~1", "other:6660")
         await records.commit([Op("create", paths.broker("c~1"), encode_record(back))])
-        assert await ownership.acquire(BUNDLE, 0, "c~1") == Mine(1)
+        is_registered = ownership.registry.is_registered
+
+        async def unanswered(_: str) -> bool:
+            ownership.registry.is_registered = is_registered  # type: ignore[method-assign]
+            raise MetadataUnavailable("no answer")
+
+        if is_answered:
+            assert await ownership.acquire(BUNDLE, 0, "c~1") == Mine(1)
+        else:
+            ownership.registry.is_registered = unanswered  # type: ignore[method-assign]
+            with pytest.raises(MetadataUnavailable):
+                _ = await ownership.acquire(BUNDLE, 0, "c~1")
+            assert await ownership.owner(BUNDLE) == Mine(1)
         assert (await records.nodes([paths.broker("c~1")]))[0] is None
 
     async def scenario() -> None:
