@@ -152,10 +152,8 @@ class ServedBundles:
 
         If the bundle is being unloaded already, wait for that and raise its error if it fails.
 
-        Raises ``ServiceNotReady`` if ``to`` takes no bundles, and ``MetadataUnavailable``; then
-        nothing was closed.
+        Raises ``ServiceNotReady`` if ``to`` takes no bundles; then nothing was closed.
         """
-        self._ownership.check_changes()
         if to is not None and bundle not in self._leaving:
             await self._ownership.announce(bundle, to)
         under_way = self._leaving.get(bundle)

@@ -39,7 +39,6 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, TopicRecord
 from pulsarish.model.errors import (
     AlreadyExists,
-    MetadataUnavailable,
     PulsarishError,
     TopicFenced,
     TopicNotFound,
@@ -75,6 +74,7 @@ class LoadedTopics:
         self._records = records
         self._ledgers = ledgers
         self._namespaces = namespaces
+        self._check_changes = ownership.check_changes
         self.bundles = ServedBundles(world.clock, ownership)
         self._policies = LivePolicies(
             world,
@@ -258,8 +258,7 @@ class LoadedTopics:
         """
         topic = self.loaded.get(name.full)
         if topic is not None:
-            if self._ledgers.age.outage:
-                raise MetadataUnavailable(self._ledgers.age.outage)
+            self._check_changes()
             await self._unload(
                 topic, TopicFenced(f"topic {name} is being unloaded; look it up again")
             )
@@ -269,8 +268,10 @@ class LoadedTopics:
 
         If the bundle is being unloaded already, wait for that and raise its error if it fails.
 
-        Raises the errors of ``ServedBundles.unload``.
+        Raises the errors of ``ServedBundles.unload``, and ``MetadataUnavailable`` while no broker
+        could take the bundle.
         """
+        self._check_changes()
         await self.bundles.unload(bundle, partial(self._close_bundle, to=to), to)
 
     async def split_bundle(
@@ -318,7 +319,7 @@ class LoadedTopics:
         """
         for bundle in self.bundles.owned():
             try:
-                await self.unload_bundle(bundle)
+                await self.bundles.unload(bundle, partial(self._close_bundle, to=None))
             except Exception as error:  # noqa: BLE001
                 # Whatever it is: hand over the other bundles, then stop.
                 _log.warning(
@@ -501,7 +502,7 @@ class LoadedTopics:
         if (
             self.loaded.get(topic.name.full) is topic
             and not topic.connected
-            and not self._ledgers.age.outage
+            and not self._records.is_away
         ):
             await self.unload(topic.name)
 
