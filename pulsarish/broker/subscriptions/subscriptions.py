@@ -50,6 +50,7 @@ FAILS_AGAIN_SECONDS: Final = 60.0
 _PAUSE_SHARE: Final = 2.0
 """How much longer than a pass over the subscriptions the pause after it is."""
 _PAUSE_SECONDS_MIN: Final = 0.001
+_PAUSE_SECONDS_MAX: Final = 1.0  # also where the process was stopped during a pass
 
 READER_RETURN_SECONDS: Final = 30.0
 """How long the cursor of a disconnected reader is kept, so that the reader can return, as clients
@@ -129,7 +130,7 @@ class TopicSubscriptions:
                     continue
             subscription.wake()
         ended = self._world.clock.monotonic()
-        self._next_pass_at = ended + _PAUSE_SHARE * (ended - began)
+        self._next_pass_at = ended + min(_PAUSE_SHARE * (ended - began), _PAUSE_SECONDS_MAX)
 
     async def restore(self, name: str) -> None:
         """Restore a subscription whose cursor the log keeps. Raises the errors of the log."""
