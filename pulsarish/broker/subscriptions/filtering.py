@@ -88,11 +88,16 @@ class SubscriptionFilter:
         Returns the entries, with what is left of their batches, and how many messages and bytes of
         them are to be delivered.
         """
+        subscription, wanted = self._subscription, frozenset(read.again)
+        acknowledged = subscription.source.is_acknowledged
+        # A read brings more than what is to be delivered: between entries that are redelivered,
+        # and what was acknowledged before its consumer came back.
         verdicts = [
-            await self._judge(each, dispatcher.redelivery_count(each.position) + 1)
+            None
+            if acknowledged(each.position) or (wanted and each.position not in wanted)
+            else await self._judge(each, dispatcher.redelivery_count(each.position) + 1)
             for each in entries
         ]
-        subscription = self._subscription
         if subscription.filter is not self or not dispatcher.reads.is_current(read):
             # By another filter, or after a seek with other counts, they may match. They are read
             # again.
@@ -102,6 +107,9 @@ class SubscriptionFilter:
         left: list[Ready] = []
         messages = size_bytes = 0
         for entry, verdict in zip(entries, verdicts, strict=True):
+            if verdict is None:
+                left.append(entry)
+                continue
             remaining, rejected = entry, len(verdict.rejected)
             if verdict.is_rejected:
                 gone.append(entry.position)

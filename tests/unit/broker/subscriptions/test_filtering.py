@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from pulsarish.broker.dispatchers.chunks import Chunk
-from pulsarish.broker.dispatchers.reads import Ready
+from pulsarish.broker.dispatchers.reads import Read, Ready
 from pulsarish.broker.subscriptions import filtering
 from pulsarish.broker.subscriptions.filtering import FilterCounts, SubscriptionFilter
 from pulsarish.model.message_filter import parse_filter
@@ -26,6 +26,7 @@ class Subscription:
 
     def __init__(self, text: str, *, is_compacted: bool = False, deliveries: int = 1) -> None:
         self.gone: list[Position] = []
+        self.acknowledged: set[Position] = set()
         self.parts: dict[Position, int] = {}
         self.filter_counts = FilterCounts()
         self.is_seeking = False
@@ -40,6 +41,9 @@ class Subscription:
 
     def contains(self, _position: Position) -> bool:
         return True
+
+    def is_acknowledged(self, position: Position) -> bool:
+        return position in self.acknowledged
 
     def redelivery_count(self, _position: Position) -> int:
         return self._deliveries - 1
@@ -58,8 +62,10 @@ class Subscription:
     async def sleep(self, _seconds: float) -> None:
         self.sleeps += 1
 
-    def sort_out(self, *entries: Ready) -> tuple[list[Ready], int, int]:
-        return asyncio.run(self.filter.sort_out(cast("Any", self), cast("Any", None), entries))
+    def sort_out(self, *entries: Ready, again: int | None = None) -> tuple[list[Ready], int, int]:
+        wanted = () if again is None else (Position(1, again),)
+        read = Read(Position(1, 0), 10, 0, wanted)
+        return asyncio.run(self.filter.sort_out(cast("Any", self), read, entries))
 
 
 def ready(entry_id: int, payload: bytes, **fields: Any) -> Ready:
@@ -141,6 +147,18 @@ def test_a_batch_that_cannot_be_read_is_delivered_whole(entry: bytes) -> None:
     assert subscription.filter_counts.accepted == 2
 
 
+def test_what_a_read_brings_beside_what_it_is_for_is_not_judged() -> None:
+    subscription = Subscription("region = 'eu'")
+    entries = [ready(number, single(region)) for number, region in enumerate(("us", "eu", "eu"))]
+    subscription.acknowledged = {Position(1, 0)}
+    left, messages, _ = subscription.sort_out(*entries)
+    assert (left, messages, subscription.gone) == (entries, 2, [])
+    left, messages, _ = subscription.sort_out(*entries, again=1)
+    assert (left, messages, subscription.gone) == (entries, 1, [])
+    counts = subscription.filter_counts
+    assert (counts.accepted, counts.rejected) == (3, 0)
+
+
 def test_an_encrypted_message_is_judged_by_its_metadata() -> None:
     subscription = Subscription("region = 'eu'")
     keys = [pb.EncryptionKeys(key="k", value=b"v")]
@@ -187,7 +205,7 @@ def test_nothing_is_acknowledged_by_a_filter_that_was_replaced_meanwhile() -> No
     replaced, subscription.filter = subscription.filter, cast("Any", None)
     entries = [ready(0, single("us"))]
     left, messages, _ = asyncio.run(
-        replaced.sort_out(cast("Any", subscription), cast("Any", None), entries)
+        replaced.sort_out(cast("Any", subscription), Read(Position(1, 0), 10, 0, ()), entries)
     )
     assert (left, messages, subscription.gone) == (entries, 0, [])
 
