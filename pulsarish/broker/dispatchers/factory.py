@@ -116,14 +116,20 @@ def chunk_of(metadata: MessageMetadata) -> Chunk | None:
 
 
 def shared_ready(entry: LogEntry, *, hashes_keys: bool) -> Ready:
-    """Return an entry of the log as it is for every dispatcher, if no part of it is acknowledged
-    and it has no delivery or expiry time of its own.
+    """Return an entry of the log as it is for every subscription of which no part of it is
+    acknowledged. ``due_ms`` is its own delivery time, whatever a subscription makes of that.
     """
     position, payload = entry
     metadata = parse_metadata(payload)
-    of_key = key_hash(sticky_key(metadata)) if hashes_keys else 0
-    messages = metadata.num_messages_in_batch
-    return Ready(position, payload, messages, None, of_key, 0, chunk_of(metadata))
+    return Ready(
+        position,
+        payload,
+        metadata.num_messages_in_batch,
+        None,
+        key_hash(sticky_key(metadata)) if hashes_keys else 0,
+        metadata.deliver_at_time,
+        chunk_of(metadata),
+    )
 
 
 class ReadyMaker:
@@ -140,16 +146,13 @@ class ReadyMaker:
 
     def make(self, entry: LogEntry) -> Ready:
         """Return an entry of the log as an entry for the dispatcher."""
-        position, payload = entry
-        metadata = parse_metadata(payload)
-        messages = metadata.num_messages_in_batch
-        left = self._cursor.ack_set(position) if messages > 1 else None
-        ack_set = None if left is None else left.to_bytes((messages + 7) // 8, "little")
-        of_key = key_hash(sticky_key(metadata)) if self._hashes_keys else 0
-        due_ms = metadata.deliver_at_time
+        ready = shared_ready(entry, hashes_keys=self._hashes_keys)
+        if ready.messages > 1 and (left := self._cursor.ack_set(ready.position)) is not None:
+            ready = ready._replace(ack_set=left.to_bytes((ready.messages + 7) // 8, "little"))
+        due_ms = ready.due_ms
         if due_ms and not (self._may_delay and self._clock.wall_ms() < due_ms and self.delays):
-            due_ms = 0
-        return Ready(position, payload, messages, ack_set, of_key, due_ms, chunk_of(metadata))
+            ready = ready._replace(due_ms=0)
+        return ready
 
     def with_expiry(self, entries: Sequence[Ready]) -> list[Ready]:
         """Return the entries with their expiry times. Only entries of ledgers that may have such
