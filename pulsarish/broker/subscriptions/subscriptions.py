@@ -91,7 +91,7 @@ class TopicSubscriptions:
         A pass over many subscriptions takes long. The next one begins only after a pause that is in
         proportion, so that entries which come fast are delivered some at a time.
         """
-        if self._first_new is not None:
+        if self._first_new is not None or not self.by_name:
             return
         self._first_new = Position(ledger_id, first_entry)
         pause_seconds = self._next_pass_at - self._world.clock.monotonic()

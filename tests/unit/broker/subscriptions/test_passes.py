@@ -62,3 +62,15 @@ def test_a_pause_is_in_proportion_to_the_pass_and_never_long(
 
     asyncio.run(append_twice())
     assert clock.slept == pauses
+
+
+def test_a_topic_without_subscriptions_has_no_passes() -> None:
+    clock = Clock(0.0)
+    world = SimpleNamespace(clock=clock, tasks=clock)
+    passes = TopicSubscriptions(
+        cast("Any", None), cast("Any", world), cast("Any", None), cast("Any", None)
+    )
+    passes.appended(1, 0)  # outside of an event loop, so it could schedule nothing
+    passes.by_name["s"] = cast("Any", clock)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        passes.appended(1, 1)
