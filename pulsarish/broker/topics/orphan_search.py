@@ -352,7 +352,7 @@ class OrphanSearch:
             except Conflict as conflict:
                 # What is used is no orphan. The next search tells what holds.
                 _log.info("an orphan was changed and stays", path=orphan.path, reason=conflict)
-                return
+                continue
             if is_deleted:
                 self.deleted_count += 1
                 self.notes.forget(orphan.path)
@@ -365,27 +365,41 @@ class OrphanSearch:
         """
         if orphan.kind is OrphanKind.LEDGER:
             return await self._delete_ledger(orphan)
+        below: list[str] = []
         if orphan.kind is OrphanKind.BUNDLE_OWNER:
             await self._records.sync(paths.NAMESPACES)
             if await self._has_namespace(orphan.path):
                 return False
-            await self._records.delete(orphan.path, orphan.version)
         else:
-            await self._delete_topic_node(orphan)
+            below = await self._below_topic(orphan.path)
+        # Looked at after what lies below it: a topic that is created again has other nodes there,
+        # so the commit is refused.
+        if not await self._is_the_same(orphan):
+            return False
+        await self._records.delete(
+            orphan.path, orphan.version, before=[Op("delete", each) for each in below]
+        )
         _log.warning("an orphan was deleted", kind=orphan.kind.value, path=orphan.path)
         return True
 
-    async def _delete_topic_node(self, orphan: Orphan) -> None:
-        """Delete a topic's node that has no record, with all below it, in one commit."""
-        path = orphan.path
+    async def _is_the_same(self, orphan: Orphan) -> bool:
+        """Return whether the node is the one that was found. One that is created again may have
+        the same version.
+        """
+        await self._records.sync(orphan.path)
+        node = (await self._records.nodes([orphan.path]))[0]
+        return node is not None and (node.version, node.created) == (orphan.version, orphan.created)
+
+    async def _below_topic(self, path: str) -> list[str]:
+        """Return all nodes below a topic's node, each after what lies below it."""
         parent = f"{path}/cursors"
-        below = [f"{parent}/{name}" for name in await self._records.children(parent)]
-        below += await nodes_below(self._records, path, await self._records.children(path))
-        await self._records.delete(
-            path, orphan.version, before=[Op("delete", each) for each in below]
-        )
+        cursors = [f"{parent}/{name}" for name in await self._records.children(parent)]
+        kinds = await self._records.children(path)
+        return [*cursors, *await nodes_below(self._records, path, kinds)]
 
     async def _delete_ledger(self, orphan: Orphan) -> bool:
+        if not await self._is_the_same(orphan):
+            return False
         found = await self._ledgers.read_newest(orphan.ledger_id)
         if found is None or found[1] != orphan.version or await self._is_named(found[0]):
             return False

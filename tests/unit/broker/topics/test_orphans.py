@@ -343,3 +343,87 @@ def test_what_lies_below_a_namespace_that_does_not_exist() -> None:
         assert [node is not None for node in nodes] == [False, True, True, True]
 
     play(scenario, orphan_deletion_enabled=True)
+
+
+async def change_before_deletion(
+    world: World, search: OrphanSearch, change: Callable[[], Awaitable[None]]
+) -> None:
+    """Search until orphans are due. Make a ``change`` that it does not see, then delete."""
+    await search.round()
+    await world.clock.sleep(10.0)
+    delete_due: Callable[[], Awaitable[None]] = vars(OrphanSearch)["_delete_due"].__get__(search)
+
+    async def later() -> None:
+        await change()
+        await delete_due()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "_delete_due", later)
+        await search.round()
+
+
+def test_a_topic_that_is_created_again_after_the_search_stays() -> None:
+    """A leader that stood still for long deletes what it found before. The new nodes have the
+    versions of those that it found.
+    """
+    again = TopicName.parse("persistent://public/default/again")
+
+    async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
+        path = paths.topic(again)
+        await records.ensure(path)
+
+        async def create_again() -> None:
+            await records.delete(path)
+            await create_topic(records, again, created_ms=1)
+            await put(records, paths.cursor(again, "s"), CursorRecord(0))
+
+        await change_before_deletion(world, search, create_again)
+        assert None not in await records.nodes([path, paths.cursor(again, "s")])
+        assert search.deleted_count == 0
+
+    play(scenario, orphan_deletion_enabled=True)
+
+
+def test_the_owner_of_a_bundle_that_is_taken_after_the_search_stays() -> None:
+    bundle = paths.bundle_owner("public", "lost", "0x00_0x80")
+
+    async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
+        await put(records, bundle, BundleOwner("broker", "broker~1"))
+
+        async def take_again() -> None:
+            await records.delete(bundle)
+            await put(records, bundle, BundleOwner("broker", "broker~2"))
+
+        await change_before_deletion(world, search, take_again)
+        assert (await records.nodes([bundle]))[0] is not None
+        assert search.deleted_count == 0
+
+    play(scenario, orphan_deletion_enabled=True)
+
+
+def test_a_ledger_that_is_made_again_after_the_search_stays() -> None:
+    async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
+        await put(records, paths.ledger(7), ledger(7))
+
+        async def make_again() -> None:
+            await records.delete(paths.ledger(7))
+            await put(records, paths.ledger(7), ledger(7, PurposeKind.DIAGNOSTIC, "a test"))
+
+        await change_before_deletion(world, search, make_again)
+        assert await there(records) == [7]
+        assert search.deleted_count == 0
+
+    play(scenario, orphan_deletion_enabled=True)
+
+
+def test_an_orphan_that_cannot_be_deleted_does_not_keep_the_others() -> None:
+    odd = paths.topic(TopicName.parse("persistent://public/default/odd"))
+
+    async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
+        await put(records, f"{odd}/not/known", TopicPolicies())
+        await put(records, paths.ledger(7), ledger(7))
+        await twice(world, search)
+        assert (await records.nodes([odd]))[0] is not None
+        assert await there(records) == []
+
+    play(scenario, orphan_deletion_enabled=True)
