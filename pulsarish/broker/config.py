@@ -188,7 +188,6 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Data that no subscription needs any more is kept this long; -1: forever, 0: "
                 "not. With the size."
             ),
-            extra=DYNAMIC,
         ),
     ] = 0
     default_retention_size_mb: Annotated[
@@ -199,7 +198,6 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 "Of data that no subscription needs any more at most this is kept; -1: all, "
                 "0: none. With the time."
             ),
-            extra=DYNAMIC,
         ),
     ] = 0
     ttl_duration_default_in_seconds: Annotated[
@@ -425,7 +423,8 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             ge=_MIB,
             description=(
                 "Bytes of incomplete frames of all connections to pulsar_address; beyond it "
-                "the oldest incomplete one is ended."
+                "the oldest incomplete one is ended. At least two entries of "
+                "max_message_size_bytes."
             ),
             extra=DYNAMIC,
         ),
@@ -437,7 +436,8 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "Bytes sent to clients at pulsar_address that do not receive them, of all "
                 "connections; beyond it the connection that has"
-                " received nothing for the longest is ended."
+                " received nothing for the longest is ended. At least two entries of "
+                "max_message_size_bytes."
             ),
             extra=DYNAMIC,
         ),
@@ -1265,6 +1265,13 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                 f"ledger.bookie_queue_bytes = {self.ledger.bookie_queue_bytes} holds less than "
                 f"four entries of max_message_size_bytes = {self.max_message_size_bytes}"
             )
+        for name in ("max_partial_input_bytes", "max_unsent_bytes"):
+            # Otherwise a client with a large entry would lose its connection again and again.
+            if getattr(self, name) < 2 * self.max_message_size_bytes:
+                raise ConfigError(
+                    f"{name} = {getattr(self, name)} must be at least "
+                    f"{2 * self.max_message_size_bytes}, two entries of max_message_size_bytes"
+                )
         try:
             Retention(self.default_retention_time_minutes, self.default_retention_size_mb).check()
         except InvalidArgument as error:

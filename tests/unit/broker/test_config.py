@@ -33,6 +33,14 @@ from pulsarish.model.errors import ConfigError
             ["ledger.bookie_queue_bytes", "max_message_size_bytes = 67108864"],
         ),
         (
+            {"max_partial_input_bytes": 9 << 20},
+            ["max_partial_input_bytes = 9437184", "at least 10485760", "max_message_size_bytes"],
+        ),
+        (
+            {"max_unsent_bytes": 9 << 20},
+            ["max_unsent_bytes = 9437184", "at least 10485760", "max_message_size_bytes"],
+        ),
+        (
             {"dispatcher_read_failure_backoff_initial_time_ms": 70_000},
             ["dispatcher_read_failure_backoff_max_time_ms"],
         ),

@@ -28,6 +28,7 @@ from pulsarish.model import policies as model
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.byte_budget import ByteBudget
+from pulsarish.runtime.config import Option, check, describe, dynamic_value
 from pulsarish.runtime.seams import Op, World
 from pulsarish.sim.world.world import Simulation
 
@@ -103,7 +104,8 @@ def test_every_running_broker_and_every_later_one_takes_a_change_over_its_own_op
         ("max_consumers_per_topics", "1", ["did you mean max_consumers_per_topic?"]),
         ("http_address", "x:1", ["http_address cannot change", "restart it"]),
         ("managed_ledger.ack_quorum", "1", ["managed_ledger.ack_quorum cannot change"]),
-        ("default_retention_time_minutes", "60", ["default_retention_size_mb"]),
+        ("default_retention_time_minutes", "60", ["default_retention_time_minutes cannot change"]),
+        ("max_unsent_bytes", "2000000", ["at least 10485760", "max_message_size_bytes"]),
     ],
 )
 def test_what_is_refused_at_start_is_refused_later(name: str, text: str, words: list[str]) -> None:
@@ -152,21 +154,37 @@ def test_what_a_newer_broker_stored_is_left_out_and_the_rest_is_in_force() -> No
 
 def test_values_that_do_not_fit_the_options_of_one_broker_are_not_in_force_there() -> None:
     async def work(world: World) -> None:
-        first = OneBroker(world, default_retention_size_mb=10, default_retention_time_minutes=10)
-        second = OneBroker(world)
+        first, second = OneBroker(world), OneBroker(world, max_message_size_bytes=8 << 20)
         for broker in (first, second):
             await broker.options.start()
-        await first.options.set("default_retention_time_minutes", "60")
-        await first.until("default_retention_time_minutes", 60)
+        await first.options.set("max_unsent_bytes", str(10 << 20))
+        await first.until("max_unsent_bytes", 10 << 20)
         while not second.options.refused:
             await world.clock.sleep(0.01)
-        assert "default_retention_size_mb" in second.options.refused
+        assert "max_unsent_bytes" in second.options.refused
         assert second.config == second.options._started
-        await first.options.set("default_retention_size_mb", "20")
-        await second.until("default_retention_time_minutes", 60)
+        await first.options.set("max_unsent_bytes", str(16 << 20))
+        await second.until("max_unsent_bytes", 16 << 20)
         assert second.options.refused == ""
 
     simulated(work)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [each for each in describe(BrokerConfig) if each.is_dynamic],
+    ids=lambda each: each.name,
+)
+def test_each_dynamic_option_can_be_set_where_brokers_have_the_defaults(option: Option) -> None:
+    """Options are set one by one: one that only fits together with another could never be set."""
+    values = {
+        "true or false": ["true", "false"],
+        "integer": ["6" if "<" in option.limits else "1000000000"],
+        "number": ["7.5"],
+    }.get(option.type, option.type.split(" | "))
+    for text in values:
+        value = dynamic_value(BrokerConfig, option.name, text, "a test")
+        check(msgspec.structs.replace(BrokerConfig(), **{option.name: value}))
 
 
 def test_a_record_that_cannot_be_read_leaves_what_is_in_force() -> None:
