@@ -22,6 +22,10 @@ class RateLimiter:
         self._clock = clock
         self._bucket = TokenBucket(per_second, saved_max, 0.0, clock.monotonic())
 
+    def limit(self, per_second: float) -> None:
+        """Change the rate. A wait that has begun stays as long as it is."""
+        self._bucket.limit(per_second, self._bucket.burst, self._clock.monotonic())
+
     async def take(self, count: float) -> None:
         """Wait until ``count`` units, and what was taken before, are paid for."""
         now = self._clock.monotonic()

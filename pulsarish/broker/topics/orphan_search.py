@@ -186,7 +186,7 @@ class OrphanSearch:
                 for named, orphans in parts:
                     unnamed.name(named)
                     found += orphans
-                await rate.take(len(page))
+                await self._pause(rate, len(page))
         found += await self._without_namespace(
             paths.TOPICS, OrphanKind.TOPIC, "it may have messages, and its"
         )
@@ -270,7 +270,7 @@ class OrphanSearch:
                 )
                 if orphan is not None:
                     found.append(orphan)
-            await rate.take(len(page))
+            await self._pause(rate, len(page))
 
     async def _without_namespace(self, root: str, kind: OrphanKind, what: str) -> list[Orphan]:
         """Return the nodes below namespaces that do not exist.
@@ -326,6 +326,10 @@ class OrphanSearch:
             owner.instance_id
         )
 
+    async def _pause(self, rate: RateLimiter, count: int) -> None:
+        rate.limit(self._config.sweeper_topics_per_second)  # may have changed since the beginning
+        await rate.take(count)
+
     def _check_leading(self) -> None:
         if not self._leading:
             raise _NotLeading
@@ -356,7 +360,7 @@ class OrphanSearch:
             if is_deleted:
                 self.deleted_count += 1
                 self.notes.forget(orphan.path)
-            await rate.take(1)
+            await self._pause(rate, 1)
 
     async def _delete(self, orphan: Orphan) -> bool:
         """Delete an orphan as it was found, and return whether that was done.

@@ -129,6 +129,7 @@ class Sweeper:
                 for name in names[start : start + page]
             ]
             await self._sweep(topics, owned)
+            rate.limit(self._config.sweeper_topics_per_second)
             await rate.take(len(topics))
 
     async def _sweep(self, topics: Sequence[TopicName], owned: dict[Bundle, bool]) -> None:

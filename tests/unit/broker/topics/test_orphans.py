@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -427,3 +428,17 @@ def test_an_orphan_that_cannot_be_deleted_does_not_keep_the_others() -> None:
         assert await there(records) == []
 
     play(scenario, orphan_deletion_enabled=True)
+
+
+def test_a_search_under_way_follows_a_change_of_its_rate() -> None:
+    async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
+        await make_ledgers(records)
+        started_at = world.clock.monotonic()
+        searching = asyncio.ensure_future(search.round())
+        await world.clock.sleep(1.0)
+        msgspec.structs.force_setattr(search._config, "sweeper_topics_per_second", 1_000.0)
+        await searching
+        # The first pause was by the former rate. There are three more, for three ledgers.
+        assert world.clock.monotonic() - started_at < 150.0
+
+    play(scenario, sweeper_topics_per_second=0.01, sweeper_page_topics=1)
