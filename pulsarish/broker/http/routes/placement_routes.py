@@ -38,6 +38,8 @@ _DOMAINS: Final = _CLUSTER + "/failureDomains"
 _POLICIES: Final = _CLUSTER + "/namespaceIsolationPolicies"
 _GROUP: Final = "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity"
 _BROKERS: Final = "brokers"
+_POLICY: Final = "namespace isolation policy"
+_DOMAIN: Final = "failure domain"
 _TEXT: Final = "text/plain"
 _TENANT: Final = Parameter("tenant", "Only namespaces of this tenant.")
 
@@ -201,11 +203,7 @@ class PlacementRoutes:
 
     async def _policy(self, call: Call) -> HttpResponse:
         self._check(call)
-        return answer(
-            _named(
-                "namespace isolation policy", (await self._store.read()).isolation, call["policy"]
-            )
-        )
+        return answer(_named(_POLICY, (await self._store.read()).isolation, call["policy"]))
 
     async def _set_policy(self, call: Call) -> HttpResponse:
         self._check(call)
@@ -232,14 +230,11 @@ class PlacementRoutes:
 
     async def _delete_policy(self, call: Call) -> HttpResponse:
         self._check(call)
-        name = call["policy"]
-
-        def change(record: PlacementRecord) -> PlacementRecord:
-            _ = _named("namespace isolation policy", record.isolation, name)
-            others = {each: rule for each, rule in record.isolation.items() if each != name}
-            return msgspec.structs.replace(record, isolation=others)
-
-        await self._store.change(change)
+        await self._store.change(
+            lambda record: msgspec.structs.replace(
+                record, isolation=_without(_POLICY, record.isolation, call["policy"])
+            )
+        )
         return no_content()
 
     async def _brokers(self, call: Call) -> HttpResponse:
@@ -268,7 +263,7 @@ class PlacementRoutes:
 
     async def _domain(self, call: Call) -> HttpResponse:
         self._check(call)
-        return answer(_named("failure domain", (await self._store.read()).domains, call["domain"]))
+        return answer(_named(_DOMAIN, (await self._store.read()).domains, call["domain"]))
 
     async def _set_domain(self, call: Call) -> HttpResponse:
         self._check(call)
@@ -284,14 +279,11 @@ class PlacementRoutes:
 
     async def _delete_domain(self, call: Call) -> HttpResponse:
         self._check(call)
-        name = call["domain"]
-
-        def change(record: PlacementRecord) -> PlacementRecord:
-            _ = _named("failure domain", record.domains, name)
-            others = {each: rule for each, rule in record.domains.items() if each != name}
-            return msgspec.structs.replace(record, domains=others)
-
-        await self._store.change(change)
+        await self._store.change(
+            lambda record: msgspec.structs.replace(
+                record, domains=_without(_DOMAIN, record.domains, call["domain"])
+            )
+        )
         return no_content()
 
     # -- anti-affinity
@@ -349,6 +341,11 @@ def _named(kind: str, rules: dict[str, T], name: str) -> T:
         there = ", ".join(sorted(rules)) or "none"
         raise NotFound(f"there is no {kind} {name!r}; there are: {there}")
     return found
+
+
+def _without(kind: str, rules: dict[str, T], name: str) -> dict[str, T]:
+    _ = _named(kind, rules, name)
+    return {each: rule for each, rule in rules.items() if each != name}
 
 
 def _isolation(rules: Placement, broker: BrokerRegistration) -> list[BrokerIsolationBody]:
