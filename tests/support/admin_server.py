@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["AdminServer", "admin_server"]
+from click.testing import Result
+
+from tests.support.commands import run_command
+
+__all__ = ["NEW", "SPACE", "AdminServer", "admin_server", "run"]
+
+SPACE = "/admin/v2/namespaces/acme/orders"
+NEW = "/admin/v2/persistent/acme/orders/new"
 
 
 _Answer = tuple[int, Any, Mapping[str, str]]
@@ -97,3 +104,8 @@ def admin_server(tls: ssl.SSLContext | None = None) -> Iterator[AdminServer]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def run(server: AdminServer, *arguments: str) -> Result:
+    """Run a command against the server."""
+    return run_command({"PULSARISH_ADMIN_URL": server.url}, *arguments)

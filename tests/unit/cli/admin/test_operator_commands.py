@@ -1,0 +1,174 @@
+"""Commands for bookies, ledgers, brokers' options and rules of placement."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.support.admin_server import SPACE, AdminServer, run
+
+
+def test_a_bookie_whose_decommissioning_has_no_end_in_time(server: AdminServer) -> None:
+    going_on = {"instanceId": "b~1", "givenUp": True, "underReplicatedLedgers": 3}
+    for request in (
+        "PUT /admin/v2/bookies/decommission/b",
+        "GET /admin/v2/bookies/decommission/b~1",
+    ):
+        server.answer(request, 200, going_on)
+    assert run(server, "bookies", "decommission", "b", "--wait-seconds", "0").exit_code == 0
+    done = run(server, "bookies", "decommission", "b", "--wait-seconds", "0.01", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["done"]) == (1, False)
+    assert "Run the command again to wait longer" in done.stderr
+
+
+def test_orphans_are_shown_with_their_sizes_and_ages(server: AdminServer) -> None:
+    row = {
+        "kind": "ledger",
+        "path": "/ledgers/00/0000/L0007",
+        "ledgerId": 7,
+        "owner": "persistent://public/default/t",
+        "sizeBytes": 2_048,
+        "createdMs": 1_000,
+        "firstFoundMs": 7_201_000,
+        "deletable": True,
+        "why": "no topic names it",
+    }
+    node = {**row, "kind": "topic", "path": "/topics/a/b/c", "ledgerId": -1, "sizeBytes": -1}
+    found = {
+        "searchedMs": 10_801_000,
+        "failure": "no answer",
+        "deletionEnabled": False,
+        "orphans": [row, {**node, "createdMs": 0}],
+    }
+    server.answer("GET /admin/v2/ledgers/orphans", body=found)
+    done = run(server, "ledgers", "orphans", "-n", "5", "--after", "/a")
+    assert server.requests[-1][1] == "/admin/v2/ledgers/orphans?after=%2Fa&limit=5"
+    first, second = done.stdout.splitlines()[-2:]
+    assert re.split(r" {2,}", first) == ["ledger", "7", "2.0 KiB", "3h", "1h", row["why"]]
+    assert re.split(r" {2,}", second)[1:4] == ["/topics/a/b/c", "not known", "not known"]
+    assert "no answer" in done.stderr
+    assert json.loads(run(server, "ledgers", "orphans", "-o", "json").stdout) == found
+    server.answer("GET /admin/v2/ledgers/orphans", body={**found, "searchedMs": 0, "orphans": []})
+    assert "has not searched yet" in run(server, "ledgers", "orphans").stderr
+
+
+def test_options_that_no_broker_has_are_said_to_be_none(server: AdminServer) -> None:
+    server.answer("GET /admin/v2/brokers/configuration/runtime", 200, {"cluster_name": "c"})
+    assert (
+        "no option's name contains 'zzz'"
+        in run(server, "brokers", "config", "--name", "zzz").stderr
+    )
+    assert run(server, "brokers", "config", "--name", "name").stdout.split() == [
+        "cluster_name",
+        "c",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_line", "body"),
+    [
+        (
+            (
+                "isolation-policies set pay --namespaces pay/.* --primary b1 --primary b2 "
+                "--secondary b3 --min-limit 2 --usage-threshold 80"
+            ),
+            "POST /admin/v2/clusters/c/namespaceIsolationPolicies/pay",
+            {
+                "namespaces": ["pay/.*"],
+                "primary": ["b1", "b2"],
+                "secondary": ["b3"],
+                "auto_failover_policy": {
+                    "policy_type": "min_available",
+                    "parameters": {"min_limit": "2", "usage_threshold": "80"},
+                },
+            },
+        ),
+        (
+            "isolation-policies delete pay --yes",
+            "DELETE /admin/v2/clusters/c/namespaceIsolationPolicies/pay",
+            None,
+        ),
+        (
+            "failure-domains set rack-1 b1 b2:8080",
+            "POST /admin/v2/clusters/c/failureDomains/rack-1",
+            {"brokers": ["b1", "b2:8080"]},
+        ),
+        (
+            "failure-domains delete rack-1",
+            "DELETE /admin/v2/clusters/c/failureDomains/rack-1",
+            None,
+        ),
+        (
+            "namespaces set-anti-affinity-group acme/orders g",
+            f"POST {SPACE}/antiAffinity",
+            "g",
+        ),
+        (
+            "namespaces remove-anti-affinity-group acme/orders",
+            f"DELETE {SPACE}/antiAffinity",
+            None,
+        ),
+    ],
+)
+def test_rules_of_placement_are_sent(
+    server: AdminServer, arguments: str, request_line: str, body: object
+) -> None:
+    server.answer("GET /admin/v2/clusters", body=["c"])
+    done = run(server, *arguments.split())
+    assert done.exit_code == 0, done.stderr
+    method, path = request_line.split()
+    assert server.requests[-1] == (method, path, body)
+
+
+def test_rules_of_placement_are_shown(server: AdminServer) -> None:
+    policies, domains = (
+        f"/admin/v2/clusters/c/{name}" for name in ("namespaceIsolationPolicies", "failureDomains")
+    )
+    rule = {"namespaces": ["pay/.*", "p/x"], "primary": ["b1"], "secondary": []}
+    row = {"brokerName": "b1", "policyName": "pay", "primary": True, "namespaceRegex": ["pay/.*"]}
+    for path, answer in (
+        ("/admin/v2/clusters", ["c"]),
+        (policies, {"pay": rule}),
+        (f"{policies}/pay", rule),
+        (f"{policies}/brokers", [row]),
+        (f"{policies}/brokers/b1", row),
+        (domains, {"rack-1": {"brokers": ["b1", "b2"]}}),
+        (f"{domains}/rack-1", {"brokers": ["b1", "b2"]}),
+        ("/admin/v2/namespaces/c/antiAffinity/g", ["acme/orders"]),
+    ):
+        server.answer(f"GET {path}", body=answer)
+    server.answer(f"GET {SPACE}/antiAffinity", body=b"g")
+    for arguments, words in [
+        ("isolation-policies list", ["pay", "pay/.* p/x", "b1"]),
+        ("isolation-policies get pay", ["pay/.*", "p/x", "b1"]),
+        ("isolation-policies brokers", ["b1", "pay", "pay/.*"]),
+        ("isolation-policies broker b1", ["b1", "pay", "pay/.*"]),
+        ("failure-domains list", ["rack-1", "b1 b2"]),
+        ("failure-domains get rack-1", ["b1", "b2"]),
+        ("namespaces anti-affinity-namespaces g --tenant acme", ["acme/orders"]),
+        ("namespaces get-anti-affinity-group acme/orders", ["g"]),
+    ]:
+        done = run(server, *arguments.split())
+        assert done.exit_code == 0, done.stderr
+        assert [word for word in words if word not in done.stdout] == [], arguments
+    server.answer(f"GET {SPACE}/antiAffinity", 204)
+    none = run(server, "namespaces", "get-anti-affinity-group", "acme/orders")
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "GROUP\n", "(none)\n")
+
+
+def test_options_are_changed_while_brokers_run(server: AdminServer) -> None:
+    changed = "/admin/v2/brokers/configuration/slow_add_ms"
+    server.answer("GET /admin/v2/brokers/configuration", 200, ["slow_add_ms"])
+    server.answer("GET /admin/v2/brokers/configuration/values", 200, {"slow_add_ms": "5"})
+    server.answer(f"POST {changed}/5", 204, None)
+    server.answer(f"DELETE {changed}", 204, None)
+    for command, words in (
+        ("list-dynamic-config", "slow_add_ms"),
+        ("get-all-dynamic-config", "slow_add_ms"),
+        ("update-dynamic-config slow_add_ms 5", "option slow_add_ms is 5 at all brokers"),
+        ("delete-dynamic-config slow_add_ms", "what each broker was started with"),
+    ):
+        done = run(server, "brokers", *command.split())
+        assert (done.exit_code, words in done.output) == (0, True), done.output
