@@ -62,6 +62,7 @@ class LivePolicies:
         self._refreshing: dict[str, None] = {}
         self._failing: dict[str, str] = {}  # by path: why it could not be read
         namespaces.changed = self._namespace_changed
+        namespaces.in_use = self._seen.keys
 
     async def read(self, name: TopicName, *, is_new: bool = False) -> Effective:
         """Read the policies in force for a topic, its own policies from metadata.

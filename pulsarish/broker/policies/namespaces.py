@@ -5,7 +5,7 @@ Lists come from here; owners are never asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
@@ -99,6 +99,8 @@ class Namespaces:
         self.store = PolicyStore(records, self._defaults, self._forget)
         self.changed: Callable[[str], None] = _nobody
         """Called with the path of a namespace's node when it may have changed, if it was cached."""
+        self.in_use: Callable[[], Iterable[str]] = tuple
+        """Returns the paths for which ``changed`` must be called, cached or not."""
         self._cached = _Cached()
 
     def through(self, records: Records) -> Namespaces:
@@ -120,7 +122,7 @@ class Namespaces:
         Each namespace in use counts as changed, so that its topics follow.
         """
         self._defaults.options_changed()
-        for path in list(self._cached.namespaces):
+        for path in dict.fromkeys((*self._cached.namespaces, *self.in_use())):
             self._forget(path)
 
     async def start(self) -> None:
@@ -299,7 +301,8 @@ class Namespaces:
 
         Raises the errors of ``policies``.
         """
-        return Effective(self.store.defaults, (await self._read(tenant, namespace))[1])
+        _, values = await self._read(tenant, namespace)
+        return Effective(self.store.defaults, values)
 
     async def _read(self, tenant: str, namespace: str) -> tuple[NamespacePolicies, Values]:
         path, known = paths.namespace(tenant, namespace), self._cached.namespaces

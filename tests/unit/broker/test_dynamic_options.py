@@ -211,7 +211,10 @@ def put(data: bytes, version: int) -> Op:
     return Op("put", paths.DYNAMIC_OPTIONS, data, version)
 
 
-def test_loaded_topics_follow_the_defaults_unless_a_policy_says_otherwise() -> None:
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_loaded_topics_follow_the_defaults_unless_a_policy_says_otherwise(is_cached: bool) -> None:
+    """Also those of a namespace that had to make room in the cache for others."""
+
     async def work(world: World) -> None:
         config = BrokerConfig(metadata_url="memory:")
         records = Records(world.metadata, world.clock, world.random)
@@ -231,6 +234,8 @@ def test_loaded_topics_follow_the_defaults_unless_a_policy_says_otherwise() -> N
         topics.append(SimpleNamespace(name=TOPIC, topic_limits=limits, closed=None))
         live.loaded(TOPIC, await namespaces.policies("public", "default"))
         other = namespaces.through(records)
+        if not is_cached:
+            namespaces._cached.namespaces.clear()
         for option in ("max_publish_rate_per_topic_in_messages", "max_consumers_per_topic"):
             msgspec.structs.force_setattr(config, option, 9)
         namespaces.options_changed()
