@@ -52,6 +52,7 @@ _LISTENING = tuple(
 )
 _ADVERTISED = "advertised_address"  # host or host:port
 _PORT_MAX = 65535
+_INT_MAX = (1 << 63) - 1  # a far greater one cannot be multiplied with seconds any more
 _REQUIRED = "(required)"
 _UNSET = "(not set)"
 
@@ -281,6 +282,8 @@ def _converted(field: _Field, given: _Given) -> object:
             converted = msgspec.convert(value, field.annotation)
         if isinstance(converted, float) and not math.isfinite(converted):
             raise msgspec.ValidationError("Expected a finite number")
+        if isinstance(converted, int) and converted > _INT_MAX:
+            raise msgspec.ValidationError(f"Expected at most {_INT_MAX}")
         if field.path[-1] in _LISTENING and converted:
             _check_address(str(converted))
         elif field.path[-1] == _ADVERTISED and converted:

@@ -99,6 +99,11 @@ def test_every_running_broker_and_every_later_one_takes_a_change_over_its_own_op
     ("name", "text", "words"),
     [
         ("max_consumers_per_topic", "-1", ["max_consumers_per_topic = '-1'", "integer, >= 0"]),
+        (
+            "max_publish_rate_per_topic_in_bytes",
+            "9" * 30,
+            ["at most 9223372036854775807", "integer, >= 0"],
+        ),
         ("max_consumers_per_topic", "many", ["'many' from the request", "integer, >= 0"]),
         ("log_level", "loud", ["'loud'", "debug | error | info | warning"]),
         ("max_consumers_per_topics", "1", ["did you mean max_consumers_per_topic?"]),
