@@ -362,11 +362,13 @@ class DispatchLimits:
         Without a policy when the broker limits them more, or longer, by a rate of its own.
         """
         now = self._clock.monotonic()
-        own_seconds = max(
-            self._own.wait_seconds(now), self._topic_limits.dispatch_rate.wait_seconds(now)
-        )
+        policies = (self._own, self._topic_limits.dispatch_rate)
+        has_policy = any(limit.limited for limit in policies)
+        own_seconds = max(limit.wait_seconds(now) for limit in policies)
         for each in self._topic_limits.shared_rates:
-            if each.dispatch.wait_seconds(now) > own_seconds:
+            if each.dispatch.limited and (
+                not has_policy or each.dispatch.wait_seconds(now) > own_seconds
+            ):
                 return "", each.dispatch_text
         is_own = self._own.wait_seconds(now) >= self._topic_limits.dispatch_rate.wait_seconds(now)
         name = (

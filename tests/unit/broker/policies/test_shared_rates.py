@@ -123,6 +123,9 @@ def test_subscriptions_of_all_topics_share_what_the_broker_delivers() -> None:
         "the dispatch rate of the broker (10 messages and 1000 bytes a second)",
     )
     assert topics.first.publish_wait_seconds() == 0.0
+    topics.clock.now += 0.4
+    assert first.reached()[0] == "", "no policy has a rate, also when the wait is just over"
+    topics.clock.now -= 0.4
     defaults = topics.first.policies.defaults
     topics.first.use(Effective(defaults, {model.DISPATCH_RATE: model.DispatchRate(1)}))
     first.policies_changed()
