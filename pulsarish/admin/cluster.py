@@ -52,6 +52,15 @@ class Brokers:
         """
         return self._transport.text("brokers", "health")
 
+    def warnings(self) -> Names:
+        """Return the problems of the broker that answers which do not stop it, such as a metadata
+        service that no broker reaches.
+
+        Raises as ``health``.
+        """
+        found = self._transport.request("GET", ["health"], root="")
+        return [str(each) for each in found.get("warnings", [])]
+
     def version(self) -> str:
         """Return the version of the broker that answers."""
         return self._transport.text("brokers", "version")

@@ -420,8 +420,8 @@ class Broker:
         if since_ms := self._ownership.away_since_ms:
             seconds = (self._world.clock.wall_ms() - since_ms) // 1000
             found.append(
-                f"the metadata service is away for {seconds} s: open topics are served, all else "
-                "waits"
+                f"the metadata service has been away for {seconds} s: open topics are served; all "
+                "else waits for its return"
             )
         if self._config.authorization_report_only:
             found.append("authorization is not enforced: authorization_report_only is true")

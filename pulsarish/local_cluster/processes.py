@@ -83,7 +83,7 @@ class NodeState:
     """What is known of a node now.
 
     ``health`` is ok, starting, unhealthy (it answers, but cannot serve), or down; ``reason`` is
-    what an unhealthy node says of it.
+    what an unhealthy node says of it, or the warnings of one that is ok.
     """
 
     name: str
@@ -416,7 +416,7 @@ class Cluster:
         )
 
     def _health(self, node: NodePlan) -> tuple[str, str]:
-        """The health of a process that runs, and its reason where it is unhealthy."""
+        """The health of a process that runs, and why it is unhealthy, or its warnings."""
         if node.http_port is None:
             return ("ok" if server_mode(node.ports["client"]) else "starting"), ""
         try:
@@ -427,7 +427,9 @@ class Cluster:
                 timeout_seconds=_HEALTH_TIMEOUT_SECONDS,
             ) as answer:
                 body = answer.read().decode(errors="replace").strip()
-                return ("ok", "") if answer.status == 200 else ("unhealthy", _reason_of(body))
+                return "ok" if answer.status == 200 else "unhealthy", _reason_of(
+                    answer.status, body
+                )
         except ConnectionRefusedError:
             return "starting", ""
         except (OSError, http.client.HTTPException) as error:
@@ -581,10 +583,15 @@ def _port_taken(port: int) -> bool:
     return False
 
 
-def _reason_of(body: str) -> str:
-    """Why a node is unhealthy, from the body of its answer: its ``reason``, or all of it."""
+def _reason_of(status: int, body: str) -> str:
+    """Return the warnings of a node that is ok, or why it is unhealthy: ``reason`` in the body of
+    its answer, or all of it.
+    """
+    is_ok = status == 200
     try:
         found = json.loads(body)
     except ValueError:
-        return body
-    return str(found.get("reason") or body) if isinstance(found, dict) else body
+        found = None
+    if not isinstance(found, dict):
+        return "" if is_ok else body
+    return "; ".join(found.get("warnings", [])) if is_ok else str(found.get("reason") or body)

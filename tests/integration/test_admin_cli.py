@@ -400,7 +400,11 @@ def test_the_cluster(
     )
     assert [row["broker_id"] for row in read("brokers", "list")] == info["brokers"]
     assert [row["bookie_id"] for row in read("bookies", "list")] == info["bookies"]
-    assert read("brokers", "health") == {"health": "ok", "version": info["version"]}
+    assert read("brokers", "health") == {
+        "health": "ok",
+        "version": info["version"],
+        "warnings": [],
+    }
     owner = read("topics", "lookup", "clustered")
     assert any(
         owner["bundle"] in row["bundle"] for row in read("brokers", "bundles", owner["node"])

@@ -57,14 +57,17 @@ def leader(admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def health(admin: Admin, output: str) -> None:
-    """Check whether the broker at --admin-url can serve. If it cannot, print why and exit with
-    status 1.
+    """Check whether the broker at --admin-url can serve, and print its warnings. If it cannot
+    serve, print why and exit with status 1.
 
     \b
     Example:
       pulsarish brokers health --admin-url http://127.0.0.1:8080
     """
-    print_record({"health": admin.brokers.health(), "version": admin.brokers.version()}, output)
+    found = admin.brokers
+    print_record(
+        {"health": found.health(), "version": found.version(), "warnings": found.warnings()}, output
+    )
 
 
 @brokers.command()

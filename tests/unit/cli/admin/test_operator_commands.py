@@ -10,6 +10,22 @@ import pytest
 from tests.support.admin_server import SPACE, AdminServer, run
 
 
+def test_the_health_of_a_broker_has_its_warnings(server: AdminServer) -> None:
+    server.answer("GET /admin/v2/brokers/health", body=b"ok")
+    server.answer("GET /admin/v2/brokers/version", body=b"1.2.3")
+    warning = "the metadata service has been away for 7 s"
+    server.answer("GET /health", body={"status": "ok", "warnings": [warning]})
+    assert json.loads(run(server, "brokers", "health", "-o", "json").stdout) == {
+        "health": "ok",
+        "version": "1.2.3",
+        "warnings": [warning],
+    }
+    assert warning in run(server, "brokers", "health").stdout
+    server.answer("GET /health", body={"status": "ok"})
+    shown = run(server, "brokers", "health", "-o", "json").stdout
+    assert json.loads(shown)["warnings"] == []
+
+
 def test_a_bookie_whose_decommissioning_has_no_end_in_time(server: AdminServer) -> None:
     going_on = {"instanceId": "b~1", "givenUp": True, "underReplicatedLedgers": 3}
     for request in (
