@@ -321,6 +321,8 @@ class Records:
         raise MetadataUnavailable(f"the metadata store did not answer {what}")
 
     async def _read_newest(self, path: str) -> Versioned | None:
+        if self._guard is not None and self._guard.is_closed:
+            await self._guard.check()  # a sync is not answered during an outage
         await self._store.sync(path)
         await self._check()
         return (await self._store.get_many([path]))[0]

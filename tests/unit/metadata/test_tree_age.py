@@ -135,6 +135,26 @@ def test_nothing_that_outlives_a_session_is_written_to_an_older_tree() -> None:
     simulate(work)
 
 
+def test_changes_are_refused_at_once_while_no_broker_reaches_the_service() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        mine = records(world, age)
+        _ = await mine.compare_and_set(paths.LEDGER_IDS, LedgerIds(1), None)
+        sim.metadata.stop()
+        age.outage = "the metadata service is away"
+        await world.clock.sleep(60.0)  # the session is over
+        began = world.clock.monotonic()
+        for refused in (
+            mine.update(paths.LEDGER_IDS, LedgerIds, lambda _found: LedgerIds(2)),
+            mine.delete(paths.LEDGER_IDS),
+        ):
+            with pytest.raises(MetadataUnavailable, match="the metadata service is away"):
+                await refused
+        assert world.clock.monotonic() == began
+
+    simulate(work)
+
+
 def test_nothing_that_outlives_a_session_is_read_in_an_older_tree() -> None:
     """What it does not have may be there again once the newer tree is back: nobody is answered that
     it is gone.
