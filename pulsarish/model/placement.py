@@ -94,7 +94,7 @@ def check_rule_name(kind: str, name: str) -> None:
     """Raise ``InvalidArgument`` unless a policy, domain or group may be called so."""
     if not (0 < len(name) <= _NAME_CHARS_MAX and name.isprintable() and "/" not in name):
         raise InvalidArgument(
-            f"the name {name[:_NAME_CHARS_MAX]!r} of a {kind}: 1 to {_NAME_CHARS_MAX} printable "
+            f"the name {name[:_NAME_CHARS_MAX]!r} of the {kind}: 1 to {_NAME_CHARS_MAX} printable "
             "characters without / are allowed"
         )
 

@@ -48,7 +48,7 @@ def list_policies(admin: Admin, output: str) -> None:
       pulsarish isolation-policies list
     """
     rows = [
-        {"policy": name, **{key: " ".join(found[key]) for key in _LISTS}}
+        {"policy": name, **{key: found[key] for key in _LISTS}}
         for name, found in sorted(admin.isolation_policies.list(_cluster(admin)).items())
     ]
     print_table(rows, ["policy", *_LISTS], output)
@@ -203,7 +203,7 @@ def list_domains(admin: Admin, output: str) -> None:
       pulsarish failure-domains list
     """
     rows = [
-        {"domain": name, "brokers": " ".join(found["brokers"])}
+        {"domain": name, "brokers": found["brokers"]}
         for name, found in sorted(admin.failure_domains.list(_cluster(admin)).items())
     ]
     print_table(rows, ["domain", "brokers"], output)
@@ -242,7 +242,7 @@ def set_domain(domain: str, brokers: tuple[str, ...], admin: Admin) -> None:
 @click.argument("domain")
 @admin_option
 def delete_domain(domain: str, admin: Admin) -> None:
-    """Delete a failure domain. Each of its brokers then counts as a domain.
+    """Delete a failure domain. Each of its brokers then counts as a domain of its own.
 
     \b
     Example:

@@ -157,11 +157,11 @@ def test_rules_of_placement_are_shown(server: AdminServer) -> None:
         server.answer(f"GET {path}", body=answer)
     server.answer(f"GET {SPACE}/antiAffinity", body=b"g")
     for arguments, words in [
-        ("isolation-policies list", ["pay", "pay/.* p/x", "b1"]),
+        ("isolation-policies list", ["pay", "pay/.*, p/x", "b1"]),
         ("isolation-policies get pay", ["pay/.*", "p/x", "b1"]),
         ("isolation-policies brokers", ["b1", "pay", "pay/.*"]),
         ("isolation-policies broker b1", ["b1", "pay", "pay/.*"]),
-        ("failure-domains list", ["rack-1", "b1 b2"]),
+        ("failure-domains list", ["rack-1", "b1, b2"]),
         ("failure-domains get rack-1", ["b1", "b2"]),
         ("namespaces anti-affinity-namespaces g --tenant acme", ["acme/orders"]),
         ("namespaces get-anti-affinity-group acme/orders", ["g"]),
