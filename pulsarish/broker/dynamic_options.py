@@ -175,7 +175,8 @@ class DynamicOptions:
             if record is None or name not in record.values:
                 if name not in NAMES:
                     raise InvalidArgument(
-                        f"{name} is no option that can change while a broker runs"
+                        f"{name} is not an option that can change while a broker runs; see: "
+                        "pulsarish brokers list-dynamic-config"
                     )
                 return None
             wanted = {each: text for each, text in record.values.items() if each != name}

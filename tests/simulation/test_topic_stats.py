@@ -300,7 +300,7 @@ def test_holes_are_listed_with_who_has_them_and_since_when() -> None:
         assert (oldest["hole"], oldest["ageMs"] >= 10_000) == (found["listed"][0], True)
         assert oldest["publishedMs"] <= oldest["oldestSinceMs"] <= now_ms(cluster) - 10_000
         assert f"The oldest is {ledger}:2 to {ledger}:2" in found["explanation"]
-        assert "consumer one has 1, for at least 10 s" in found["explanation"]
+        assert ". Consumer one has 1, for at least 10 s" in found["explanation"]
         page = await holes(limit="1", **{"from": f"{ledger}:6"})
         assert [each["first"] for each in page["listed"]] == [f"{ledger}:6"]
         assert (page["next"], page["oldest"]["hole"]["first"]) == (f"{ledger}:8", f"{ledger}:2")

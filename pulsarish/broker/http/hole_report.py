@@ -130,11 +130,12 @@ def _explanation(
         else f"its first entry was published {duration(oldest.age_ms)} ago, so it is not older"
     )
     shown = "; ".join(_shown(each, now_ms) for each in hole.holders)
-    part = f" Of its first {hole.examined} entries: " if hole.examined < hole.entries else " "
+    if hole.examined < hole.entries:
+        shown = f"Of its first {hole.examined} entries: {shown}"
     return (
         f"{counted(holes, 'hole lies', 'holes lie')} below {highest}, the highest acknowledged "
         f"entry, with {counted(entries, 'entry', 'entries')}. The oldest is {hole.first} to "
-        f"{hole.last}; {age}.{part}{shown}."
+        f"{hole.last}; {age}. {shown[0].upper()}{shown[1:]}."
     )
 
 

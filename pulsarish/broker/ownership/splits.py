@@ -49,9 +49,10 @@ def inner_edges(
         found = sorted(set(boundaries))
         wrong = [edge for edge in found if not low < edge < high]
         if wrong or not found:
+            shown = ", ".join(f"0x{edge:08x}" for edge in wrong) or "none"
             raise InvalidArgument(
-                f"splitBoundaries of {boundaries}: {BY_HAND} needs one or more numbers above "
-                f"{low} and below {high}, the edges of bundle {bundle.range}"
+                f"splitBoundaries: {shown}; {BY_HAND} needs one or more hashes inside bundle "
+                f"{bundle.range}, above 0x{low:08x} and below 0x{high:08x}"
             )
         return found
     if boundaries:
@@ -64,14 +65,14 @@ def inner_edges(
         different = sorted(set(hashes))
         if len(different) < 2:
             raise InvalidArgument(
-                f"bundle {bundle.range} has {len(different)} open topics: {BY_TOPICS} needs two; "
+                f"open topics of bundle {bundle.range}: {len(different)}; {BY_TOPICS} needs two; "
                 f"use {BY_RANGE}"
             )
         middle = len(different) // 2
         edge = (different[middle - 1] + different[middle] + 1) // 2
     else:
         raise InvalidArgument(
-            f"splitAlgorithmName of {algorithm!r} is none of {', '.join(ALGORITHMS)}"
+            f"splitAlgorithmName of {algorithm!r} is not one of {', '.join(ALGORITHMS)}"
         )
     if not low < edge < high:
         raise InvalidArgument(f"bundle {bundle.range} is too small to be split")

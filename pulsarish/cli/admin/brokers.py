@@ -201,10 +201,16 @@ def get_all_dynamic_config(admin: Admin, output: str) -> None:
     Example:
       pulsarish brokers get-all-dynamic-config
     """
-    print_record(admin.brokers.dynamic_options(), output)
+    found = admin.brokers.dynamic_options()
+    print_record(found, output)
+    if not found:
+        say("no option was set while brokers ran")
 
 
-@brokers.command("update-dynamic-config")
+@brokers.command(
+    "update-dynamic-config",
+    context_settings={"ignore_unknown_options": True},  # a value may be -1
+)
 @click.argument("name")
 @click.argument("value")
 @admin_option
@@ -226,7 +232,8 @@ def update_dynamic_config(name: str, value: str, admin: Admin) -> None:
 @click.argument("name")
 @admin_option
 def delete_dynamic_config(name: str, admin: Admin) -> None:
-    """Have all brokers use what they were started with for an option.
+    """Remove an option that was set while brokers ran. Each broker uses again what it was started
+    with.
 
     \b
     Example:

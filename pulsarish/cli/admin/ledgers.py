@@ -94,7 +94,10 @@ def orphans(after: str, limit: int, admin: Admin, output: str) -> None:
     if found["failure"]:
         say(f"the last search did not come to its end: {found['failure']}")
     if not found["searchedMs"]:
-        say("the leader has not searched yet since it leads: see orphan_check_interval_seconds")
+        say(
+            "the leader broker has not searched yet; it searches every "
+            "orphan_check_interval_seconds"
+        )
 
 
 def _orphan_row(row: dict[str, Any], searched_ms: int) -> dict[str, Any]:

@@ -245,15 +245,15 @@ def anti_affinity_namespaces(group: str, tenant: str, admin: Admin, output: str)
     type=click.Choice(
         ["range_equally_divide", "topic_count_equally_divide", "specified_positions_divide"]
     ),
-    help="How it is split (default: as the broker is configured).",
+    help="How it is split (default: default_namespace_bundle_split_algorithm of the broker).",
 )
 @click.option(
     "--boundaries",
     default="",
     metavar="HASHES",
-    help="Where parts begin, with commas, such as 0x10000000,0x20000000.",
+    help="Hashes at which the second and later parts begin, such as 0x10000000,0x20000000.",
 )
-@click.option("--unload", is_flag=True, help="Let other brokers serve the parts.")
+@click.option("--unload", is_flag=True, help="Unload the parts then, so that other brokers take them.")
 @admin_option
 def split_bundle(
     namespace: str,
@@ -263,7 +263,7 @@ def split_bundle(
     unload: bool,
     admin: Admin,
 ) -> None:
-    """Split a bundle of a namespace with too much load for one broker.
+    """Split a bundle of a namespace into parts, which different brokers can serve.
 
     \b
     Examples:
@@ -274,7 +274,7 @@ def split_bundle(
         edges = [int(each, 0) for each in boundaries.split(",") if each]
     except ValueError:
         raise click.BadParameter(
-            f"{boundaries!r} is no list of numbers such as 0x10000000,0x20000000",
+            f"{boundaries!r} is not a list of hashes such as 0x10000000,0x20000000",
             param_hint="--boundaries",
         ) from None
     chosen = algorithm or ("specified_positions_divide" if edges else "")

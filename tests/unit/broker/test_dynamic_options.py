@@ -135,7 +135,7 @@ def test_names_of_apache_pulsar_are_understood() -> None:
         }
         await broker.options.remove("maxConcurrentTopicLoadRequest")
         assert list(await broker.options.values()) == ["broker_max_connections"]
-        with pytest.raises(InvalidArgument, match="http_address is no option that can change"):
+        with pytest.raises(InvalidArgument, match="http_address is not an option that can change"):
             await broker.options.remove("httpAddress")
 
     simulated(work)

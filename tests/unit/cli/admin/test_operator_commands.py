@@ -184,6 +184,7 @@ def test_options_are_changed_while_brokers_run(server: AdminServer) -> None:
         ("list-dynamic-config", "slow_add_ms"),
         ("get-all-dynamic-config", "slow_add_ms"),
         ("update-dynamic-config slow_add_ms 5", "option slow_add_ms is 5 at all brokers"),
+        ("update-dynamic-config slow_add_ms -1", "option slow_add_ms is -1 at all brokers"),
         ("delete-dynamic-config slow_add_ms", "what each broker was started with"),
     ):
         done = run(server, "brokers", *command.split())
