@@ -159,7 +159,13 @@ class Broker:
         )
         self._drain = Drain(world, self._ownership, self._topics)
         self._watchdog = ProgressWatchdog(world, config, self._topics.loaded.values)
-        lookup = Lookup(self._namespaces, self._ownership, self._topics.bundles, world.random)
+        lookup = Lookup(
+            self._namespaces,
+            self._ownership,
+            self._topics.bundles,
+            world.random,
+            is_open=self._topics.is_open,
+        )
         self._traffic = traffic = ConnectionTraffic(world.clock, config)
         self._face = GrpcFace(
             topics=self._topics,

@@ -12,7 +12,7 @@ from pulsarish.client.enums import InitialPosition
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import UnderReplicated
-from pulsarish.model.errors import MetadataUnavailable, NotAllowed, ServiceNotReady
+from pulsarish.model.errors import MetadataUnavailable, NotAllowed, ServiceNotReady, Timeout
 from pulsarish.model.topic_name import TopicName
 from pulsarish.sim.world.metadata_service import METADATA
 from pulsarish.wire.json_record import decode_record
@@ -85,6 +85,18 @@ def test_topics_are_served_while_the_service_is_away_and_after_its_return(broker
             await brokered.node(name).run(
                 lambda _world: owner._topics.unload(TopicName.parse(TOPIC))
             )
+        newcomer = brokered.client()
+        late = await newcomer.create_producer(TOPIC)
+        _ = await late.send(b"late")
+        message = await consumer.receive()
+        assert message.data() == b"late"
+        await consumer.acknowledge(message)
+        await consumer.close()
+        consumer = await newcomer.subscribe(TOPIC, "s")
+        with pytest.raises(Timeout, match="the metadata service is away"):
+            _ = await brokered.client(operation_timeout_seconds=5).create_producer(
+                "persistent://public/default/new"
+            )
         brokered.sim.metadata.start()
         await brokered.world.clock.sleep(20.0)
         assert not owner.warnings()
@@ -150,7 +162,7 @@ def test_an_owner_gives_up_what_another_broker_took_before_it_was_back() -> None
         _ = await producer.send(b"1")
         _heal(brokered, [other])
         await brokered.world.clock.sleep(1.0)
-        late = brokered.client()
+        late = brokered.client(first=other)
         consumer = await late.subscribe(TOPIC, "s", initial_position=InitialPosition.Earliest)
         assert [(await consumer.receive()).data() for _ in range(2)] == [b"0", b"1"]
         assert TOPIC in brokered.cluster.brokers[other]._topics.loaded

@@ -33,9 +33,11 @@ class Brokered:
         self.world = world
         self._clients: list[AsyncClient] = []
 
-    def client(self, **options: Any) -> AsyncClient:
+    def client(self, *, first: str = "", **options: Any) -> AsyncClient:
+        """Return a client of all brokers. It asks the broker ``first`` before the others."""
         world = self.world
-        url = "pulsarish://" + ",".join(f"{name}:6660" for name in self.cluster.brokers)
+        names = sorted(self.cluster.brokers, key=lambda name: name != first)
+        url = "pulsarish://" + ",".join(f"{name}:6660" for name in names)
         client = AsyncClient(
             url,
             clock=world.clock,

@@ -86,7 +86,10 @@ class BrokerQuestions:
                 raise NotAllowed(
                     "transactions are not supported; make the client without enableTransaction"
                 )
-            count = await self._namespaces.partitions(name)
+            if self._lookup.serves_without_metadata(name):
+                count: int | None = 0
+            else:
+                count = await self._namespaces.partitions(name)
             if count is None and asked.metadata_auto_creation_enabled:
                 on_created = self._gate.on_created("CreatePartitionedTopic", identity, name)
                 count = await self._namespaces.auto_partitions(name, on_created)

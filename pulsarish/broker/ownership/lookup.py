@@ -44,7 +44,11 @@ class Found:
 
 
 class Lookup:
-    """Answers lookups on one broker."""
+    """Answers lookups on one broker.
+
+    Args:
+        is_open: returns whether clients can use a topic on this broker now.
+    """
 
     def __init__(
         self,
@@ -52,7 +56,10 @@ class Lookup:
         ownership: Ownership,
         bundles: ServedBundles,
         random_stream: random.Random,
+        *,
+        is_open: Callable[[TopicName], bool],
     ) -> None:
+        self._is_open = is_open
         self._namespaces = namespaces
         self._random = random_stream
         self._ownership = ownership
@@ -107,6 +114,13 @@ class Lookup:
             return Found(owner.registration if isinstance(owner, Theirs) else me, bundle)
         return Found(self._random.choice(permitted), bundle)
 
+    def serves_without_metadata(self, name: TopicName) -> bool:
+        """Return whether clients can use the topic here while metadata cannot be read.
+
+        Such a topic has no partitions.
+        """
+        return self._ownership.registry.away and self._is_open(name)
+
     def at_once(self, name: TopicName) -> Found | None:
         """Answer without waiting, if this broker is known to own the topic; ``None``: use
         ``find``.
@@ -115,6 +129,8 @@ class Lookup:
         policies, me = self._namespaces.known(name.tenant, name.namespace), ownership.registry.me
         if me is None or not ownership.serving:
             return None
+        if ownership.registry.away and not self._is_open(name):
+            return None  # it cannot be opened now, and may be a partitioned topic
         bundle: Bundle | None = None
         if policies is not None:
             bundle = bundle_of(name, policies)

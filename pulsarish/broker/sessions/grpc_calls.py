@@ -197,6 +197,7 @@ class GrpcCalls:
         Creates topics that are partitioned on first use.
         """
         found: dict[str, int | PulsarishError] = {}
+        names = [name for name in names if not self._lookup.serves_without_metadata(name)]
         try:
             counts = await self._namespaces.partition_counts(names) if names else []
         except PulsarishError as error:

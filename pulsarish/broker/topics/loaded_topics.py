@@ -162,6 +162,10 @@ class LoadedTopics:
         """Return all topics that clients can use on this broker now."""
         return [*self.loaded.values(), *self.not_kept.open.values()]
 
+    def is_open(self, name: TopicName) -> bool:
+        """Return whether clients can use the topic on this broker now."""
+        return name.full in self.loaded or name.full in self.not_kept.open
+
     async def lease(self, name: TopicName) -> Sequence[Op]:
         """Return the conditions on metadata under which the topic may be changed.
 

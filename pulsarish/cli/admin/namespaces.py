@@ -253,7 +253,9 @@ def anti_affinity_namespaces(group: str, tenant: str, admin: Admin, output: str)
     metavar="HASHES",
     help="Hashes at which the second and later parts begin, such as 0x10000000,0x20000000.",
 )
-@click.option("--unload", is_flag=True, help="Unload the parts then, so that other brokers take them.")
+@click.option(
+    "--unload", is_flag=True, help="Unload the parts then, so that other brokers take them."
+)
 @admin_option
 def split_bundle(
     namespace: str,

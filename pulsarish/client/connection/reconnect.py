@@ -17,6 +17,7 @@ from pulsarish.client.connection.stream_pool import BrokerGone
 from pulsarish.model.errors import (
     AlreadyClosed,
     AuthenticationError,
+    MetadataUnavailable,
     PulsarishError,
     Timeout,
     UnknownError,
@@ -120,7 +121,8 @@ class Reconnector:
                 address, known = known or await self._find(avoid), ""
                 await self._open_at(address)
             except PulsarishError as error:
-                avoid = ""
+                # Another broker may reach the metadata service, and takes the topic then.
+                avoid = address if isinstance(error, MetadataUnavailable) else ""
                 if isinstance(error, BrokerGone) and at_once:
                     avoid, at_once = address, False
                 elif self._is_over(error, deadline):

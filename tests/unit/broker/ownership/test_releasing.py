@@ -172,7 +172,7 @@ def test_a_lookup_waits_for_a_bundle_that_is_leaving() -> None:
         namespaces = Namespaces(world, records, config)
         await namespaces.start()
         bundles = ServedBundles(world.clock, ownership)
-        lookup = Lookup(namespaces, ownership, bundles, world.random)
+        lookup = Lookup(namespaces, ownership, bundles, world.random, is_open=lambda _name: True)
         found = await lookup.find(name, authoritative=True)
         assert lookup.at_once(name) == found
         reached, go_on = asyncio.Event(), asyncio.Event()

@@ -43,7 +43,7 @@ def test_a_bundle_is_split_in_its_middle() -> None:
 def test_a_bundle_is_split_by_its_topics() -> None:
     assert inner_edges(FIRST, BY_TOPICS, [100, 1, 3, 2], ()) == [3]
     assert inner_edges(FIRST, BY_TOPICS, [7, 7, 7, 20], ()) == [14]
-    with pytest.raises(InvalidArgument, match="open topics of .*: 1;"):
+    with pytest.raises(InvalidArgument, match=r"open topics of .*: 1;"):
         inner_edges(FIRST, BY_TOPICS, [7, 7], ())
 
 
@@ -52,7 +52,7 @@ def test_a_bundle_is_split_at_given_hashes() -> None:
     for wrong in ([], [0], [5, 0x40000000], [-1]):
         with pytest.raises(InvalidArgument, match="splitBoundaries"):
             inner_edges(FIRST, BY_HAND, (), wrong)
-    with pytest.raises(InvalidArgument, match="0x40000000; .* above 0x00000000 and below 0x4000"):
+    with pytest.raises(InvalidArgument, match=r"0x40000000; .* above 0x00000000 and below 0x4000"):
         inner_edges(FIRST, BY_HAND, (), [5, 0x40000000])
     with pytest.raises(InvalidArgument, match="go with"):
         inner_edges(FIRST, BY_RANGE, (), [5])
