@@ -5,7 +5,7 @@ The checks have the names of the published BookKeeper specification.
 * ``AllCommittedEntriesReachAckQuorum``: each entry of a closed ledger, and each confirmed one of an
   open ledger, has Qa copies on members of its write set.
 * ``AllAckedEntriesAreReadable``: at least one bookie can read each of them.
-* ``lacking-copies``: where auto-recovery runs, each entry of a closed ledger has all Qw copies once
+* ``missing-copies``: where auto-recovery runs, each entry of a closed ledger has all Qw copies once
   there was time for it.
 * ``NoOutOfOrderEntries``: all copies of an entry are the same entry, in its place.
 
@@ -117,7 +117,7 @@ async def look_at_disks(
                 and record.state is LedgerState.CLOSED
                 and held + excused < record.write_quorum
             ):
-                report("lacking-copies", f"{what}: only {', '.join(found.good)} hold it")
+                report("missing-copies", f"{what}: only {', '.join(found.good)} hold it")
             if len(found.contents) > 1:
                 report(
                     "NoOutOfOrderEntries",

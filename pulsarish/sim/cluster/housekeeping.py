@@ -101,7 +101,7 @@ async def wait_until_copied(
     most = 0
 
     def report(name: str, what: str) -> None:
-        if name == "lacking-copies":
+        if name == "missing-copies":
             missing.append(what)
 
     while True:

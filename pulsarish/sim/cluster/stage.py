@@ -70,7 +70,7 @@ class Counts:
     cores_checked: int = 0
     orphans: int = 0
     orphans_deleted: int = 0
-    lacking_copies: int = 0
+    missing_copies: int = 0
     seeks: int = 0
     policies: int = 0
     rival_recoveries: int = 0

@@ -710,7 +710,7 @@ class _Run:
         self.counts.indexes_rebuilt += self.cluster.indexes_rebuilt
         self.counts.journals_given_up += self.cluster.journals_given_up
         if self.settings.repair:
-            self.counts.lacking_copies += await wait_until_copied(self._look_at_disks, self.sim)
+            self.counts.missing_copies += await wait_until_copied(self._look_at_disks, self.sim)
         self.counts.copies_checked += await self._look_at_disks(self.oracle.report)
         self.counts.cores_checked += invariants.checks_count
         self.counts.orphans += len(invariants.orphans())

@@ -408,7 +408,7 @@ def test_where_lost_copies_are_mended_every_copy_counts() -> None:
             cluster, [moved], [], lambda name, what: report("repaired " + name, what), repaired=True
         )
 
-    assert after_writing(look) == ["repaired lacking-copies"]
+    assert after_writing(look) == ["repaired missing-copies"]
 
 
 def test_an_entry_that_nobody_has_is_found() -> None:
