@@ -52,11 +52,11 @@ def _ask(cluster: Cluster, requests: list[tuple[str, str]], callers: int) -> lis
 
 
 def _gauge(cluster: Cluster, name: str) -> float:
-    """The value of a metric of the metadata daemon; NaN of the real ZooKeeper, which has none on
-    this port.
+    """The value of a metric of the metadata daemon; NaN of the real ZooKeeper, which is not a
+    node of the cluster.
     """
-    node = next(each for each in cluster.nodes() if each.role == "metadata")
-    if "http" not in node.ports:
+    node = next((each for each in cluster.nodes() if each.role == "metadata"), None)
+    if node is None:
         return float("nan")
     url = f"http://127.0.0.1:{node.ports['http']}/metrics"
     with urllib.request.urlopen(url, timeout=30) as answer:

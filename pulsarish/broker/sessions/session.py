@@ -71,6 +71,8 @@ _REQUESTS_MAX: Final = 1_000
 
 Above it the broker reads nothing from the connection.
 """
+_UNLOOKED_MAX: Final = 64
+"""Producers or consumers of one connection among which closed ones are not looked for."""
 
 
 class TopicSource(Protocol):
@@ -106,12 +108,20 @@ class _OpenProducer:
     opened: ProducerOpened
     """The answer that its client got."""
 
+    @property
+    def closed(self) -> bool:
+        return self.producer.closed
+
 
 @dataclass(slots=True)
 class _OpenConsumer:
     topic: ServedTopic
     subscription: ServedSubscription
     consumer: Consumer
+
+    @property
+    def closed(self) -> bool:
+        return self.consumer.closed
 
 
 class _Opening:
@@ -121,6 +131,7 @@ class _Opening:
     """
 
     __slots__ = ("dropped", "turn")
+    closed: Final = False
 
     def __init__(self) -> None:
         self.dropped = False
@@ -130,6 +141,23 @@ class _Opening:
         self.dropped = True
         if self.turn is not None:
             self.turn.end(AlreadyClosed("the client has closed the producer"))
+
+
+def _forget_closed(
+    opened: dict[int, _OpenProducer | _Opening] | dict[int, _OpenConsumer | _Opening],
+    looked_at: int,
+    most: int,
+) -> int:
+    """Forget the producers or consumers that their topics have closed, when there are
+    ``looked_at`` or ``most`` of all. Return at how many to look again.
+
+    Clients come back with other ids, and a connection may outlive many topics.
+    """
+    if len(opened) < min(looked_at, most):
+        return looked_at
+    for number in [number for number, each in opened.items() if each.closed]:
+        del opened[number]
+    return max(_UNLOOKED_MAX, 2 * len(opened))
 
 
 def _is_asked_again(command: OpenProducer, found: _OpenProducer) -> bool:
@@ -203,6 +231,7 @@ class Session:
         self._few_requests = asyncio.Event()
         self._producers: dict[int, _OpenProducer | _Opening] = {}
         self._consumers: dict[int, _OpenConsumer | _Opening] = {}
+        self._producers_looked_at = self._consumers_looked_at = _UNLOOKED_MAX
         self._full: dict[str, ServedTopic] = {}
         self._client_version = ""
 
@@ -335,6 +364,11 @@ class Session:
         if found is not None and _is_asked_again(command, found):
             self.outbox.put(replace(found.opened, request_id=command.request_id))
             return
+        self._producers_looked_at = _forget_closed(
+            self._producers,
+            self._producers_looked_at,
+            self._config.max_producers_per_connection,
+        )
         if found is None and len(self._producers) >= self._config.max_producers_per_connection:
             limit = (
                 f"this connection has {len(self._producers)} producers, the limit "
@@ -451,6 +485,11 @@ class Session:
                 Subscribed(command.request_id, command.consumer_id, _why_in_use(command, found))
             )
             return
+        self._consumers_looked_at = _forget_closed(
+            self._consumers,
+            self._consumers_looked_at,
+            self._config.max_consumers_per_connection,
+        )
         if found is None and len(self._consumers) >= self._config.max_consumers_per_connection:
             limit = (
                 f"this connection has {len(self._consumers)} consumers, the limit "

@@ -150,3 +150,38 @@ def test_a_consumer_that_ends_with_its_seek_says_nothing_more() -> None:
         assert [type(answer) for answer in outbox.answers] == [Subscribed, ConsumerClosed, Outcome]
 
     asyncio.run(scenario())
+
+
+def test_what_topics_have_closed_does_not_count_any_more() -> None:
+    async def scenario() -> None:
+        topic = SlowTopic()
+        topics: Any = Topics(topic)
+        outbox = Outbox(delivery_bytes_max=1_000, changed=lambda: None)
+        session = Session(
+            topics=topics,
+            gate=Gate(),
+            identity=UNCHECKED,
+            peer="x",
+            tasks=Tasks(),
+            config=BrokerConfig(max_consumers_per_connection=3),
+            outbox=outbox,
+        )
+
+        async def subscribe(consumer_id: int) -> bool:
+            outbox.answers.clear()
+            session.handle(Subscribe(consumer_id, consumer_id, "t", "s"))
+            await turns()
+            (answer,) = outbox.answers
+            assert isinstance(answer, Subscribed)
+            return answer.error is None
+
+        for consumer_id in range(1, 8):
+            assert await subscribe(consumer_id)
+            topic.connected[-1].closed = True  # as by an unload
+        assert await subscribe(8)
+        assert await subscribe(9)
+        assert await subscribe(10)
+        assert not await subscribe(11)
+        assert len(session._consumers) == 3
+
+    asyncio.run(scenario())
