@@ -208,6 +208,10 @@ class ManagedLedger(ReadableLog):
 
     # -- state
 
+    def renew_lease(self, lease: Sequence[Op]) -> None:
+        """Continue under another lease; see ``open``."""
+        self._topic.renew_lease(lease)
+
     @property
     def name(self) -> TopicName:
         return self._topic.name

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -128,6 +129,10 @@ class OwnedTopicRecord:
             raise TopicNotFound(f"topic {name} is being deleted")
         return cls(name, records, *found, lease)
 
+    def renew_lease(self, lease: Sequence[Op]) -> None:
+        """Continue under another lease. Changes that the former one refuses are made again."""
+        self.lease = tuple(lease)
+
     @property
     def record(self) -> TopicRecord:
         return self._cell.record
@@ -159,6 +164,9 @@ class OwnedTopicRecord:
             topic_incarnation(self.name, self._incarnation),
         )
 
+    def _guards(self, lease: Sequence[Op], with_ops: Sequence[Op]) -> Sequence[Op]:
+        return (self._same_topic(), *lease, *with_ops)
+
     def guards(self) -> list[Op]:
         """Return the checks for every commit below the topic's node.
 
@@ -166,7 +174,7 @@ class OwnedTopicRecord:
 
         The first check is that of the record's version.
         """
-        return [Op("check", self.path, version=self.version), self._same_topic(), *self.lease]
+        return [Op("check", self.path, version=self.version), *self._guards(self.lease, ())]
 
     async def change(
         self,
@@ -195,14 +203,15 @@ class OwnedTopicRecord:
                 wanted = msgspec.structs.replace(
                     wanted, deleting=tuple(dict.fromkeys((*wanted.deleting, *self.doubtful)))
                 )
-            if always or wanted != self._cell.record:
+            while always or wanted != self._cell.record:
+                lease = self.lease
                 try:
-                    await self._cell.write(
-                        wanted, guards=lambda: (self._same_topic(), *self.lease, *with_ops)
-                    )
+                    await self._cell.write(wanted, guards=partial(self._guards, lease, with_ops))
                 except Conflict as conflict:
-                    if conflict.index > 1 + len(self.lease):
+                    if conflict.index > 1 + len(lease):
                         raise
+                    if conflict.index > 1 and self.lease is not lease:
+                        continue
                     self._lost, self.lease_lost = True, conflict.index > 1
                     by = (
                         "was given to another broker"
@@ -211,6 +220,7 @@ class OwnedTopicRecord:
                     )
                     raise TopicFenced(f"topic {self.name} {by}") from conflict
                 self.doubtful.clear()
+                break
             apply()
 
     async def refers_to(self, ledger_id: int) -> bool:

@@ -10,7 +10,9 @@ import pytest
 
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
 from pulsarish.broker.ownership.splits import BY_TOPICS
+from pulsarish.client.api.asyncio_client import AsyncProducer
 from pulsarish.client.enums import InitialPosition
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BundleOwner, NamespacePolicies
 from pulsarish.model.errors import MetadataUnavailable, NotAllowed, NotOwner, ServiceNotReady
@@ -58,6 +60,7 @@ def test_topics_of_a_bundle_that_is_split_lose_nothing() -> None:
             for name in TOPICS
         ]
         bundle, owner, other = await whole(brokered)
+        topics = [brokered.topic(name.full) for name in TOPICS]
         pauses: list[float] = []
 
         async def publish() -> None:
@@ -71,6 +74,7 @@ def test_topics_of_a_bundle_that_is_split_lose_nothing() -> None:
         await split(brokered, owner, bundle, BY_TOPICS)
         await publishing
         assert max(pauses) <= 0.5
+        assert [brokered.topic(name.full) for name in TOPICS] == topics, "they stay open"
         parts = await ranges(brokered)
         assert len(parts) == 2
         assert owned(brokered) == {owner: parts, other: []}
@@ -147,6 +151,93 @@ def test_a_split_whose_outcome_is_not_known_leaves_each_topic_one_owner(
         await asyncio.gather(*(each.send(b"m") for each in producers))
         assert owned(brokered) == {owner: await ranges(brokered), other: []}
         assert len(owned(brokered)[owner]) == 1 + was_written
+
+    play_with_brokers(scenario, brokers=2, default_number_of_namespace_bundles=1)
+
+
+@pytest.mark.parametrize("was_written", [True, False])
+def test_a_split_whose_outcome_cannot_be_read_leaves_each_topic_one_owner(
+    was_written: bool,
+) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producers = [await client.create_producer(name.full) for name in TOPICS]
+        bundle, owner, _ = await whole(brokered)
+        namespaces = brokered.cluster.brokers[owner]._namespaces
+        divide = namespaces.divide
+
+        async def unknown(*args: object) -> None:
+            if was_written:
+                await divide(*args)  # type: ignore[arg-type]
+            brokered.sim.metadata.stop()
+            raise MetadataUnavailable("no answer")
+
+        namespaces.divide = unknown  # type: ignore[method-assign]
+        with pytest.raises(MetadataUnavailable):
+            await split(brokered, owner, bundle)
+        await asyncio.gather(*(each.send(b"m") for each in producers))
+        brokered.sim.metadata.start()
+        await brokered.world.clock.sleep(20.0)
+        for _ in range(40):  # their ledgers are full now and then
+            await asyncio.gather(*(each.send(b"m") for each in producers))
+            await brokered.world.clock.sleep(0.5)
+        for name in TOPICS:
+            _ = await find(brokered.world, [owner], name.full)
+        assert set(owned(brokered)[owner]) >= set(await ranges(brokered))
+        assert len(await ranges(brokered)) == 1 + was_written
+
+    play_with_brokers(
+        scenario,
+        brokers=2,
+        default_number_of_namespace_bundles=1,
+        managed_ledger=ManagedLedgerOptions(max_entries_per_ledger=10),
+    )
+
+
+def test_ledgers_that_fill_during_a_split_fence_no_topic() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producers = [await client.create_producer(name.full) for name in TOPICS]
+        _, owner, _ = await whole(brokered)
+        topics = [brokered.topic(name.full) for name in TOPICS]
+
+        async def publish(producer: AsyncProducer) -> None:
+            for _ in range(200):
+                _ = await producer.send(b"m")
+
+        publishing = asyncio.gather(*map(publish, producers))
+        for _ in range(6):
+            await asyncio.sleep(0.05)
+            for each in brokered.cluster.brokers[owner]._ownership.owned.bundles():
+                await split(brokered, owner, each)
+        await publishing
+        assert [brokered.topic(name.full) for name in TOPICS] == topics
+
+    play_with_brokers(
+        scenario,
+        seeds=3,
+        brokers=2,
+        default_number_of_namespace_bundles=1,
+        managed_ledger=ManagedLedgerOptions(max_entries_per_ledger=2),
+    )
+
+
+def test_an_unload_during_a_split_says_that_the_bundle_was_split() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        bundle, owner, _ = await whole(brokered)
+        broker = brokered.cluster.brokers[owner]
+        namespaces, unloading = broker._namespaces, []
+        divide = namespaces.divide
+
+        async def divide_meanwhile(*args: object) -> None:
+            unloading.append(asyncio.create_task(broker._topics.unload_bundle(bundle)))
+            await asyncio.sleep(0)
+            await divide(*args)  # type: ignore[arg-type]
+
+        namespaces.divide = divide_meanwhile  # type: ignore[method-assign]
+        await split(brokered, owner, bundle)
+        with pytest.raises(ServiceNotReady, match="unload its parts"):
+            await unloading[0]
 
     play_with_brokers(scenario, brokers=2, default_number_of_namespace_bundles=1)
 

@@ -449,8 +449,8 @@ class Ownership:
 
         ``parts``: with their ``free_versions``.
 
-        The bundle's topics are closed. Raises ``NotOwner``, ``MetadataUnavailable``, and
-        ``NotAllowed`` while a broker is registered that knows only bundles that are equal parts.
+        Raises ``NotOwner``, ``MetadataUnavailable``, and ``NotAllowed`` while a broker is
+        registered that knows only bundles that are equal parts.
         """
         self.check_changes()
         lease, me = self.lease(bundle), self.registry.me
@@ -475,6 +475,18 @@ class Ownership:
                 for part, version in parts.items()
             ),
         ]
+
+    def was_split(
+        self, bundle: Bundle, parts: Mapping[Bundle, int | None], instance_id: str
+    ) -> None:
+        """Own the parts of a bundle after the commit of ``split_ops``, which ``instance_id`` made.
+
+        Raises ``ServiceNotReady`` if this broker is not that instance any more.
+        """
+        self.owned.released(bundle)
+        self._leases.pop(bundle, None)
+        for part, version in parts.items():
+            self._acquired(part, 0 if version is None else version + 1, instance_id)
 
     # -- the other brokers
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from pulsarish.broker.ownership.bundles import Bundle
-from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.ownership import BundleSplit, Ownership
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import NotOwner, ServiceNotReady
+from pulsarish.model.errors import NotOwner, PulsarishError, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Clock, Op
 
@@ -20,14 +20,15 @@ _MOVE_SECONDS_MAX: Final = 5.0
 
 
 class _Leave:
-    """A bundle that is being unloaded.
+    """A bundle that is being unloaded or split.
 
     ``done`` is set when that has ended. ``error`` says why the bundle did not leave.
     """
 
-    __slots__ = ("done", "error")
+    __slots__ = ("done", "error", "is_split")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_split: bool) -> None:
+        self.is_split = is_split
         self.done = asyncio.Event()
         self.error: Exception | None = None
 
@@ -38,7 +39,7 @@ class ServedBundles:
     def __init__(self, clock: Clock, ownership: Ownership) -> None:
         self._clock = clock
         self._ownership = ownership
-        # bundles being unloaded: their topics are not opened
+        # bundles being unloaded or split: their topics are not opened
         self._leaving: dict[Bundle, _Leave] = {}
         # bundles that their owners have announced, and until when clients wait for them
         self._arriving: dict[Bundle, tuple[asyncio.Event, float]] = {}
@@ -161,6 +162,8 @@ class ServedBundles:
             await under_way.done.wait()
             if under_way.error is not None:
                 raise under_way.error
+            if under_way.is_split:
+                raise ServiceNotReady(f"bundle {bundle} has just been split; unload its parts")
             if to is not None:
                 raise ServiceNotReady(
                     f"bundle {bundle} was being unloaded already, perhaps to another broker than "
@@ -175,36 +178,58 @@ class ServedBundles:
         self,
         bundle: Bundle,
         parts: Sequence[Bundle],
-        close: Callable[[Bundle], Awaitable[None]],
         commit: Callable[[Sequence[Op]], Awaitable[None]],
+        renew: Callable[[], None],
     ) -> None:
-        """Close the topics of a bundle with ``close``, then replace it by ``parts``, which this
-        broker owns afterwards.
+        """Replace a bundle by ``parts``, which this broker owns afterwards. Its topics stay open.
 
-        ``commit`` writes the namespace's new list of bundles together with what it is given.
+        Args:
+            commit: writes the namespace's new list of bundles together with what it is given.
+            renew: gives the open topics of the bundle the leases of the parts.
 
         Raises ``ServiceNotReady`` if the bundle is being unloaded, the errors of
         ``Ownership.free_versions`` and ``split_ops``, and those of ``commit``. Then the bundle is
-        as before, or split: its record says which.
+        as before, or its record says that it is split, and no commit of its topics succeeds.
         """
-        versions = await self._ownership.free_versions(parts)
+        ownership = self._ownership
+        versions = await ownership.free_versions(parts)
         if bundle in self._leaving:
             raise ServiceNotReady(f"bundle {bundle} is being unloaded or split; try again")
-        _ = self._ownership.split_ops(bundle, versions)  # before anything is closed
-        async with self._leave(bundle):
+        ops, instance_id = ownership.split_ops(bundle, versions), ownership.registry.instance_id
+        async with self._leave(bundle, is_split=True):
             try:
-                await close(bundle)
-                await commit(self._ownership.split_ops(bundle, versions))
-            finally:
-                # The outcome may be unknown. Lookups and clients have it read.
-                for each in (bundle, *parts):
-                    self._ownership.owned.released(each)
-        for part in parts:
-            _ = await self._ownership.owner(part)
+                await commit(ops)
+            except PulsarishError:
+                if await self._is_split(bundle):  # the answer was lost
+                    for part in parts:
+                        _ = await ownership.owner(part)
+                    renew()
+                raise
+            ownership.was_split(bundle, versions, instance_id)
+            renew()
+
+    async def _is_split(self, bundle: Bundle) -> bool:
+        """Return whether a bundle of this broker is known to be split, after a commit with an
+        unknown outcome.
+        """
+        owned = self._ownership.owned
+        epoch, instance_id = owned.epoch(bundle), self._ownership.registry.instance_id
+        if epoch is None:  # its topics have been dropped
+            return False
+        owned.released(bundle)
+        try:
+            _ = await self._ownership.owner(bundle)
+        except BundleSplit:
+            return True
+        except PulsarishError:
+            # Not known yet. If it is split, the next commit of each topic is refused.
+            if instance_id == self._ownership.registry.instance_id:
+                owned.acquired(bundle, epoch)
+        return False
 
     @asynccontextmanager
-    async def _leave(self, bundle: Bundle) -> AsyncIterator[None]:
-        leave = self._leaving[bundle] = _Leave()
+    async def _leave(self, bundle: Bundle, *, is_split: bool = False) -> AsyncIterator[None]:
+        leave = self._leaving[bundle] = _Leave(is_split=is_split)
         try:
             yield
         except Exception as error:

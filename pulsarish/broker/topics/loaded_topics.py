@@ -283,7 +283,7 @@ class LoadedTopics:
     ) -> list[Bundle]:
         """Split a bundle of this broker, which owns the parts afterwards. Return them.
 
-        The topics of the bundle are closed meanwhile, as by an unload.
+        The open topics of the bundle stay open.
 
         Args:
             algorithm: one of ``ALGORITHMS``; empty: the one of the configuration.
@@ -296,19 +296,26 @@ class LoadedTopics:
         hashes = [topic_hash(topic.name) for topic in self.served() if bundle.covers(topic.name)]
         algorithm = algorithm or self._config.default_namespace_bundle_split_algorithm
         edges = inner_edges(bundle, algorithm, hashes, boundaries)
-        _ = divided(policies, bundle, edges)  # before anything is closed
+        _ = divided(policies, bundle, edges)
         low, high = bundle.edges
         parts = [bundle.part(*edge) for edge in pairwise((low, *edges, high))]
         await self.bundles.split(
             bundle,
             parts,
-            partial(self._close_bundle, to=None),
             lambda ops: self._namespaces.divide(
                 bundle.tenant, bundle.namespace, lambda now: divided(now, bundle, edges), ops
             ),
+            partial(self._renew_leases, parts),
         )
         _log.info("bundle split", bundle=bundle, parts=" ".join(part.range for part in parts))
         return parts
+
+    def _renew_leases(self, bundles: Sequence[Bundle]) -> None:
+        """Give the loaded topics of these bundles their present leases."""
+        for topic in self.loaded.values():
+            for bundle in bundles:
+                if bundle.covers(topic.name):
+                    topic.log.renew_lease(self.bundles.lease(topic.name, bundle))
 
     async def _close_bundle(self, bundle: Bundle, to: BrokerRegistration | None) -> None:
         self.not_kept.close_bundle(bundle, "its bundle is being unloaded", to)

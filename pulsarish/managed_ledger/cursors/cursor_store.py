@@ -45,13 +45,14 @@ async def _guarded(
 ) -> None:
     """Make a commit with the guards of the topic's record and ``with_ops``.
 
-    Repeat it when only our own change of the record conflicted.
+    Repeat it when only our own change of the record conflicted, or the lease was renewed meanwhile.
 
     Raises ``TopicFenced`` when another owner made the conflict, ``Conflict`` when ``with_ops`` are
     refused, and ``MetadataUnavailable`` when the outcome is unknown.
     """
     while True:
         used: list[int] = []
+        lease = topic.lease
 
         def guards(used: list[int] = used) -> list[Op]:
             used.append(topic.version)
@@ -65,6 +66,8 @@ async def _guarded(
             async with topic.lock:  # our own change to the topic's record may be in progress
                 pass
             if conflict.index == 1 and topic.version != used[-1]:
+                continue
+            if conflict.index > 2 and topic.lease is not lease:
                 continue
             raise TopicFenced(
                 f"topic {topic.name} was opened or deleted by another broker: {conflict}"

@@ -170,11 +170,8 @@ class _Site:
         async def commit(ops: Sequence[Op]) -> None:
             await self.namespaces.divide(*_SPACE, lambda now: divided(now, bundle, edges), ops)
 
-        async def close(_: Bundle) -> None:
-            return
-
         with suppress(NotFound):
-            await self.bundles.split(bundle, parts, close, commit)
+            await self.bundles.split(bundle, parts, commit, lambda: None)
 
 
 def _check_splits(seed: int) -> None:

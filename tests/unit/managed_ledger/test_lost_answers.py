@@ -333,3 +333,39 @@ def test_a_late_commit_decided_on_a_deleted_topic_spares_the_next_one(what: str)
         assert await shelf.read_all(again, "b2") == names(3, 6)
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("what", ["the record", "a cursor"])
+def test_a_change_that_a_former_lease_refused_is_made_under_the_new_one(what: str) -> None:
+    async def scenario(shelf: Shelf) -> None:
+        log, _ = await shelf.open("b1")
+
+        async def lose_and_renew(world: World) -> None:
+            records = Records(world.metadata, world.clock, world.random)
+            before, after = "/lease-before", "/lease-after"
+            await records.ensure(before)
+            await records.ensure(after)
+            log.renew_lease([Op("check", before, version=0)])
+            topic = log._topic
+
+            async def commit(ops: Sequence[Op]) -> list[str | int]:
+                topic.records._store = world.metadata
+                await world.metadata.commit([Op("put", before, b"split", 0)])
+                log.renew_lease([Op("check", after, version=0)])
+                return await world.metadata.commit(ops)
+
+            store = Forgetful(world.metadata)
+            store.commit = commit  # type: ignore[method-assign]
+            topic.records._store = cast(MetadataStore, store)
+            if what == "the record":
+                await log.attributes.set_properties({"a": "b"})
+            else:
+                _ = await log.open_cursor("s", initial=EARLIEST)
+            assert topic.records._store is world.metadata, "the change was refused once"
+
+        await shelf.on("b1", lose_and_renew)
+        assert not log.fenced
+        again, _ = await shelf.open("b2")
+        assert again.attributes.properties == ({"a": "b"} if what == "the record" else {})
+
+    simulate(scenario)
