@@ -17,6 +17,8 @@ MUSEUM ?=
 # docker where its engine runs, otherwise podman. IMAGE_OPTIONS: more flags for its build, such as pip's configuration as a secret.
 CONTAINER_ENGINE ?= $(shell docker info >/dev/null 2>&1 && echo docker || echo podman)
 IMAGE ?= pulsarish:latest
+# Containers often have it set; without bytecode each process that a test starts would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 IMAGE_OPTIONS ?=
 
 .PHONY: FORCE help setup demo test check lint unit museum cluster bench sim fuzz chaos proto images clean
