@@ -5,6 +5,7 @@ state, steps and invariants.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from pulsarish.sim.models import ledger as model
@@ -245,40 +246,65 @@ def _alike(places: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(0 if place >= 0 else NOWHERE for place in places)
 
 
-def _column(ledger: Ledger, bookie: Bookie, *, fencing_over: bool) -> Bookie:
-    stopped = ledger.writer == STOPPED
-    recoverers = len(ledger.recoverers)
-    if ledger.quorums.write == ledger.quorums.ensemble:
-        # Each member holds every entry, so its place does not matter.
-        local = tuple(_alike(places) for places in bookie.local)
-        bookie = bookie._replace(
-            places=_alike(bookie.places), place=min(bookie.place, 0), local=local
-        )
+@lru_cache(maxsize=1 << 16)
+def _column(
+    bookie: Bookie,
+    confirmed: int,
+    frontiers: tuple[tuple[int, int], ...],
+    *,
+    alike: bool,
+    stopped: bool,
+    closed: bool,
+    fencing_over: bool,
+) -> Bookie:
+    """Return what still matters of a bookie.
+
+    Args:
+        frontiers: the entry that each recoverer reads next, and the one that it writes back next.
+        alike: each member holds every entry, so its place does not matter.
+    """
+    (places, place, failed, sent, acked, entries, lost, limbo, fenced, lac) = bookie[:10]
+    heard, negative, wrote, local = bookie[10:]
+    if alike:
+        places, place = _alike(places), min(place, 0)
+        local = tuple(_alike(each) for each in local)
     if stopped:
-        barred = bookie.fenced or bookie.limbo
-        bookie = bookie._replace(
-            place=NOWHERE, failed=False, acked=0, sent=0 if barred else bookie.sent
+        place, failed, acked = NOWHERE, False, 0
+        if fenced or limbo:
+            sent = 0
+    else:
+        acked &= ~((1 << (confirmed + 1)) - 1)
+    if closed:
+        number = len(frontiers)
+        heard, negative, wrote, local = (
+            (False,) * number,
+            (0,) * number,
+            (0,) * number,
+            ((),) * number,
         )
     else:
-        bookie = bookie._replace(acked=bookie.acked & ~((1 << (ledger.confirmed + 1)) - 1))
-    if fencing_over:
-        bookie = bookie._replace(lac=-1)
-    if ledger.state == CLOSED:
-        return bookie._replace(
-            heard=(False,) * recoverers,
-            negative=(0,) * recoverers,
-            wrote=(0,) * recoverers,
-            local=((),) * recoverers,
+        negative = tuple(
+            bits >> entry << entry for bits, (entry, _) in zip(negative, frontiers, strict=True)
         )
-    negative = tuple(
-        bits >> each.entry << each.entry
-        for bits, each in zip(bookie.negative, ledger.recoverers, strict=True)
+        wrote = tuple(
+            bits >> entry << entry for bits, (_, entry) in zip(wrote, frontiers, strict=True)
+        )
+    return Bookie(
+        places,
+        place,
+        failed,
+        sent,
+        acked,
+        entries,
+        lost,
+        limbo,
+        fenced,
+        -1 if fencing_over else lac,
+        heard,
+        negative,
+        wrote,
+        local,
     )
-    wrote = tuple(
-        bits >> (each.written + 1) << (each.written + 1)
-        for bits, each in zip(bookie.wrote, ledger.recoverers, strict=True)
-    )
-    return bookie._replace(negative=negative, wrote=wrote)
 
 
 def _normal(explored: Explored) -> Explored:
@@ -288,7 +314,20 @@ def _normal(explored: Explored) -> Explored:
     ledger = explored.ledger
     stopped, closed = ledger.writer == STOPPED, ledger.state == CLOSED
     fencing_over = closed or all(recoverer.phase >= READING for recoverer in ledger.recoverers)
-    columns = [_column(ledger, bookie, fencing_over=fencing_over) for bookie in ledger.bookies]
+    alike = ledger.quorums.write == ledger.quorums.ensemble
+    frontiers = tuple((each.entry, each.written + 1) for each in ledger.recoverers)
+    columns = [
+        _column(
+            bookie,
+            ledger.confirmed,
+            frontiers,
+            alike=alike,
+            stopped=stopped,
+            closed=closed,
+            fencing_over=fencing_over,
+        )
+        for bookie in ledger.bookies
+    ]
     # a recoverer that still runs can store nothing more, and its fences and copies break nothing
     if closed:
         ledger = ledger._replace(recoverers=(Recoverer(DONE),) * len(ledger.recoverers))
