@@ -15,7 +15,7 @@ settings.load_profile("untimed")
 
 # Directories with fixtures for all of their tests; they take longest and begin first, so that no
 # worker waits for them at the end.
-_TOGETHER: Final = ("tests/clients/", "tests/spark/")
+_TOGETHER: Final = ("tests/clients/", "tests/containers/", "tests/spark/")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -38,6 +38,9 @@ PATIENT = (
     *("--set", "broker.broker_silence_before_eviction_ms=30000"),
 )
 
+# For faults that last: messages all the time, and cores left for the nodes that start again.
+STEADY = ("--messages", "2000", "--rate", "500")
+
 
 def chaos(results: Path, scenario: str, *options: str) -> dict[str, object]:
     """Run a scenario; its record."""
@@ -87,7 +90,7 @@ def test_a_locked_cluster_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_rolling_restart_of_a_locked_cluster_fails_no_send(tmp_path: Path) -> None:
-    record = chaos(tmp_path, "rolling-restart-dedup", "--secure", "--rate", "1000")
+    record = chaos(tmp_path, "rolling-restart-dedup", "--secure", *STEADY)
     assert record["verdict"] == "ok", record["reasons"]
     assert (record["acked_missing"], record["acked_negative"], record["duplicates"]) == (0, 0, 0)
     assert record["acked_positive"] == record["sent"]
@@ -119,7 +122,7 @@ def test_a_run_whose_fault_is_mistaken_is_void(
 
 
 def test_wall_clocks_that_jump_move_nothing(tmp_path: Path) -> None:
-    record = chaos(tmp_path, "clocks-jump", "--rate", "1000", "--window", "1000", *PATIENT)
+    record = chaos(tmp_path, "clocks-jump", *STEADY, "--window", "1000", *PATIENT)
     assert record["verdict"] == "ok", record["reasons"]
     assert [mark["what"] for mark in record["marks"]] == [
         "fault",
@@ -153,7 +156,7 @@ def test_an_ensemble_of_zookeepers_loses_servers_and_nothing_else_moves(tmp_path
         (pytest.fail if os.environ.get("CI") else pytest.skip)(
             f"left out: the ensemble of real ZooKeepers, because {reason}"
         )
-    record = chaos(tmp_path, "zookeeper-ensemble", "--rate", "1000", "--window", "1000", *PATIENT)
+    record = chaos(tmp_path, "zookeeper-ensemble", *STEADY, "--window", "1000", *PATIENT)
     assert record["verdict"] == "ok", record["reasons"]
     filled = 0 if any("no disk is filled" in note for note in record["notes"]) else 1
     assert [mark["what"] for mark in record["marks"]] == ["fault", "bite", "heal"] * (2 + filled)

@@ -92,8 +92,9 @@ def test_publishing_that_waits_for_bookies_and_a_topic_that_cannot_be_opened(ask
     assert found["help"] == "pulsarish bookies list"
     with suppress(PulsarishError):
         asked.admin.topics.unload("t")
-    with suppress(PulsarishError):
-        asked.client.subscribe("t", "s")
+    url = asked.cluster.service_urls()["pulsarish"]
+    with suppress(PulsarishError), pulsarish.Client(url, operation_timeout_seconds=3) as client:
+        client.subscribe("t", "s")
     found = asked.publishing("t", "loading", "load_failed", "too_few_bookies")
     seen = {found["reason"]}
     found = asked.until(

@@ -75,6 +75,7 @@ class Load:
                 return
             self.pause_seconds_max = max(self.pause_seconds_max, time.monotonic() - begun)
             self.acknowledged[topic] += 1
+            time.sleep(0.01)
         producer.close()
 
     def _send_batches(self, topic: str) -> None:
@@ -88,7 +89,7 @@ class Load:
                 self.failed.append(result)
 
         while self._sending.is_set():
-            for _ in range(50):
+            for _ in range(20):
                 producer.send_async(b"%d" % sent, done)
                 sent += 1
             time.sleep(0.05)
