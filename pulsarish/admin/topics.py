@@ -245,6 +245,38 @@ class Topics(PolicyCalls):
             "GET", [*topic_path(topic), "ledger", str(ledger_id), "entry", str(entry_id)]
         )
 
+    def trace_message(
+        self,
+        topic: str,
+        ledger_id: int,
+        entry_id: int,
+        *,
+        batch_index: int | None = None,
+        copies: bool = False,
+        subscription: str = "",
+    ) -> Record:
+        """Return what the owner knows of a message now: ``state``, ``explanation``, ``message``,
+        ``ledger`` with the bookies that should hold it, and where it is for each of
+        ``subscriptions``.
+
+        Args:
+            batch_index: of one message of a batch; otherwise the whole entry.
+            copies: have each of its bookies read the entry.
+            subscription: only this one.
+
+        Raises ``InvalidPosition`` for a ledger of another topic, ``NotFound`` for an index that the
+        entry does not have, ``SubscriptionNotFound``.
+        """
+        query: dict[str, str] = {}
+        if batch_index is not None:
+            query["batchIndex"] = str(batch_index)
+        if copies:
+            query["copies"] = "true"
+        if subscription:
+            query["subscription"] = subscription
+        path = [*topic_path(topic), "ledger", str(ledger_id), "entry", str(entry_id), "trace"]
+        return self._transport.record("GET", *path, query=query)
+
     def examine_message(
         self, topic: str, *, initial_position: str = "latest", number: int = 1
     ) -> Answer:

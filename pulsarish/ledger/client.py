@@ -21,7 +21,12 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import choose_ensemble
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.recovery import Recovery
-from pulsarish.ledger.repair.copy_probe import MissingCopies, find_missing_copies
+from pulsarish.ledger.repair.copy_probe import (
+    EntryCopy,
+    MissingCopies,
+    entry_copies,
+    find_missing_copies,
+)
 from pulsarish.ledger.repair.loss_proof import check_lost
 from pulsarish.ledger.repair.repair import LedgerRepair
 from pulsarish.ledger.repair.repair_core import MemberState
@@ -352,6 +357,10 @@ class LedgerClient:
         lists of what they hold.
         """
         return await find_missing_copies(self._pool, metadata, members)
+
+    async def entry_copies(self, metadata: LedgerMetadata, entry_id: int) -> list[EntryCopy]:
+        """Read an entry from each bookie that should hold it, and say what each has."""
+        return await entry_copies(self._pool, metadata, entry_id)
 
     async def in_limbo(self, ledger_id: int, members: Sequence[str]) -> list[str]:
         """Return which of these registered bookies answer that they may have lost entries of a

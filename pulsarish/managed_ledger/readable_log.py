@@ -9,6 +9,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.log_reader import LogEntry, LogReader
 from pulsarish.managed_ledger.seek_target import judge_foreign, seek_target
+from pulsarish.metadata.records import LostRange
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import Position
@@ -92,6 +93,10 @@ class ReadableLog(ABC):
     def contains(self, position: Position) -> bool:
         """Whether a confirmed entry of this topic is at the position (rule 18)."""
         return self._chain.contains(position)
+
+    def lost_at(self, position: Position) -> LostRange | None:
+        """Return the range of skipped, lost entries that contains a position (rule 20)."""
+        return self._chain.lost_at(position)
 
     def entries_between(self, low: Position, high: Position) -> int:
         """Count the entries p with low < p <= high."""

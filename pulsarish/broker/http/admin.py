@@ -108,7 +108,7 @@ class Admin:
             *TopicRoutes(records, namespaces, topics, owners, listing).routes(),
             *PartitionRoutes(config, records, namespaces, lookups, topics, owners).routes(),
             *StatsRoutes(records, namespaces, topics, owners, statistics).routes(),
-            *MessageRoutes(namespaces, owners).routes(),
+            *MessageRoutes(world, config, ledgers, namespaces, owners).routes(),
             *SubscriptionRoutes(world, config, records, namespaces, owners, topics).routes(),
         ]
         self._routes = [

@@ -19,7 +19,7 @@ from pulsarish.runtime.seams import Clock
 if TYPE_CHECKING:
     from pulsarish.broker.subscriptions.subscription import Subscription
 
-__all__ = ["hole_report"]
+__all__ = ["holders", "hole_report"]
 
 _EXAMINED_MAX: Final = 20_000  # entries of one report that are looked for
 _EXAMINED_OF_HOLE_MAX: Final = 1_000
@@ -92,14 +92,14 @@ def _bodies(
             f"{hole.ledger_id}:{hole.last_entry}",
             hole.last_entry - hole.first_entry + 1,
             len(one),
-            _holders(list(islice(places, len(one))), clock),
+            holders(list(islice(places, len(one))), clock),
         )
         for hole, one in zip(holes, examined, strict=True)
     ]
 
 
-def _holders(places: Sequence[Place], clock: Clock) -> list[HolderBody]:
-    """Count the entries by where they are, in the order of the log."""
+def holders(places: Sequence[Place], clock: Clock) -> list[HolderBody]:
+    """Count unacknowledged entries by where they are, in the order of the log."""
     now, now_ms = clock.monotonic(), clock.wall_ms()
     found: dict[tuple[str, int], HolderBody] = {}
     for place in places:

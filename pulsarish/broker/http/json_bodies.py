@@ -246,6 +246,104 @@ class HolesBody(msgspec.Struct, rename="camel"):
     next: str | None
 
 
+class TracedMessageBody(msgspec.Struct, rename="camel"):
+    """What the producer wrote of a message; of a batch without an index, what all its messages
+    share.
+
+    Timestamps are milliseconds since the epoch, 0: not set. ``size_bytes``: of the whole entry as
+    it is stored. ``payload_bytes``: of the message, not compressed; -1: not known. ``unreadable``:
+    why the messages of a batch cannot be told apart.
+    """
+
+    publish_timestamp: int
+    event_timestamp: int
+    deliver_timestamp: int
+    producer_name: str
+    sequence_id: int
+    key: str | None
+    ordering_key: str | None
+    properties: dict[str, str]
+    size_bytes: int
+    payload_bytes: int
+    compression: str
+    messages_in_batch: int
+    schema_version: str
+    is_encrypted: bool
+    chunk: str
+    unreadable: str = ""
+
+
+class CopyBody(msgspec.Struct, rename="camel"):
+    """A bookie that should hold the entry.
+
+    ``state``: held (with the right digest), missing, corrupt, unknown, silent; empty: it was not
+    asked. ``checksum``: the CRC32C of what it holds, the same for all copies.
+    """
+
+    bookie: str
+    instance_id: str
+    is_registered: bool
+    state: str = ""
+    checksum: str = ""
+    reason: str = ""
+
+
+class TracedLedgerBody(msgspec.Struct, rename="camel"):
+    """The ledger of an entry, and the bookies of its write set.
+
+    ``state``: open, in_recovery, closed. ``closed_ms``: when the topic closed it, 0: not yet.
+    ``first_entry``: of the segment that has these bookies.
+    """
+
+    ledger_id: int
+    state: str
+    closed_ms: int
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    first_entry: int
+    copies: list[CopyBody]
+
+
+class TracedSubscriptionBody(msgspec.Struct, rename="camel"):
+    """Where a message is for one subscription.
+
+    ``state``: acknowledged, or a state of ``HolderBody``. ``remaining_messages``: of a batch that
+    is partly acknowledged. ``is_hole``: later entries are acknowledged. ``matches_filter``: null:
+    the subscription has no filter, or the entry could not be read.
+    """
+
+    type: str
+    state: str
+    consumer_name: str | None = None
+    since_ms: int = 0
+    due_ms: int = 0
+    redelivery_count: int = 0
+    remaining_messages: int | None = None
+    is_hole: bool = False
+    matches_filter: bool | None = None
+
+
+class TraceBody(msgspec.Struct, rename="camel"):
+    """What the owner knows of one message now.
+
+    ``state``: stored, lost, trimmed, unwritten, absent. ``expire_timestamp``: when its time is
+    over, by the TTL or its own property; 0: never.
+    """
+
+    topic: str
+    message_id: str
+    state: str
+    explanation: str
+    message: TracedMessageBody | None = None
+    read_error: str = ""
+    expire_timestamp: int = 0
+    is_expired: bool = False
+    ledger: TracedLedgerBody | None = None
+    ledger_error: str = ""
+    subscriptions: dict[str, TracedSubscriptionBody] = {}
+
+
 class RecoverBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Bookies that are lost for good, by instance id."""
 

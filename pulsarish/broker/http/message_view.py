@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from pulsarish.model.errors import NotFound
+from pulsarish.broker.http.json_bodies import TracedMessageBody
+from pulsarish.model.errors import ChecksumError, NotFound, UnsupportedFeature
 from pulsarish.model.printable import printable
 from pulsarish.wire._pb import message_pb2 as pb
 from pulsarish.wire.entry import as_text, split_entry
 from pulsarish.wire.payload import decompress, split_batch
 
-__all__ = ["MessageView", "message_in", "whole_entry"]
+__all__ = ["MessageView", "described", "message_in", "whole_entry"]
 
 # A payload that claims to be larger is not unpacked: data of a client must not fill the broker's
 # memory.
@@ -76,6 +77,65 @@ def message_in(entry: bytes | memoryview, index: int) -> MessageView | int:
                 _headers(single.partition_key, metadata.publish_time, single.properties),
             )
     raise NotFound(f"message {index} of a batch was taken out of it by compaction")
+
+
+def described(entry: bytes | memoryview, index: int | None) -> TracedMessageBody:
+    """Return what the producer wrote of an entry, or of the message with this index, but not its
+    payload.
+
+    Raises ``NotFound`` when the entry has fewer messages, ``ChecksumError`` for bytes that are not
+    an entry.
+    """
+    metadata, body = split_entry(entry)
+    count = metadata.num_messages_in_batch
+    own: pb.MessageMetadata | pb.SingleMessageMetadata = metadata
+    if index is not None and index >= count:
+        held = "1 message" if count == 1 else f"{count} messages"
+        raise NotFound(f"there is no message {index} in the entry, which has {held}, from 0")
+    payload_bytes, unreadable = -1, ""
+    if metadata.encryption_keys:
+        unreadable = "it is encrypted"
+    elif not metadata.HasField("num_messages_in_batch"):
+        is_packed = metadata.compression != pb.NONE
+        payload_bytes = metadata.uncompressed_size if is_packed else len(body)
+    elif index is not None:
+        try:
+            payload = _unpacked(metadata, bytes(body))
+            spans = split_batch(payload, count, lambda *span: span)
+        except (ChecksumError, UnsupportedFeature) as error:
+            unreadable = str(error)
+        else:
+            found = [span for span in spans if span[0] == index]
+            if not found:
+                raise NotFound(f"message {index} of a batch was taken out of it by compaction")
+            _, head, start, end = found[0]
+            own, payload_bytes = (
+                pb.SingleMessageMetadata.FromString(payload[head:start]),
+                end - start,
+            )
+    is_chunk = metadata.num_chunks_from_msg > 1
+    return TracedMessageBody(
+        publish_timestamp=metadata.publish_time,
+        event_timestamp=own.event_time,
+        deliver_timestamp=metadata.deliver_at_time,
+        producer_name=as_text(metadata.producer_name),
+        sequence_id=own.sequence_id if own.HasField("sequence_id") else metadata.sequence_id,
+        key=as_text(own.partition_key) if own.HasField("partition_key") else None,
+        ordering_key=own.ordering_key.decode(errors="replace")
+        if own.HasField("ordering_key")
+        else None,
+        properties={as_text(each.key): as_text(each.value) for each in own.properties},
+        size_bytes=len(entry),
+        payload_bytes=payload_bytes,
+        compression=pb.CompressionType.Name(metadata.compression),
+        messages_in_batch=count,
+        schema_version=metadata.schema_version.hex(),
+        is_encrypted=bool(metadata.encryption_keys),
+        chunk=f"{metadata.chunk_id + 1} of {metadata.num_chunks_from_msg}, {as_text(metadata.uuid)}"
+        if is_chunk
+        else "",
+        unreadable=unreadable,
+    )
 
 
 def _headers(key: str, publish_time: int, properties: Iterable[pb.KeyValue]) -> dict[str, str]:

@@ -126,6 +126,13 @@ class SubscriptionFilter:
             subscription.acknowledge_undelivered(gone)
         return left, messages, size_bytes
 
+    async def rejects(self, entry: Ready, delivery_count: int, index: int | None) -> bool:
+        """Return whether the filter does not match a message; without an index: no message of the
+        entry.
+        """
+        verdict = await self._judge(entry, delivery_count)
+        return verdict.is_rejected if index is None else index in verdict.rejected
+
     def _without(self, entry: Ready, rejected: Sequence[int]) -> Ready:
         """Acknowledge messages of a batch, and return what is left of it."""
         source = self._subscription.source

@@ -15,7 +15,7 @@ from pulsarish.admin.transport import Answer
 from pulsarish.cli.output import print_json, print_payload, say
 from pulsarish.model.units import format_instant
 
-__all__ = ["form_option", "parse_position", "print_messages"]
+__all__ = ["form_option", "parse_message_id", "parse_position", "print_messages"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -113,3 +113,18 @@ def parse_position(
     if len(parts) not in (2, 3) or not all(part.isdecimal() for part in parts[:2]):
         raise click.BadParameter(f"{text!r} must be LEDGER:ENTRY")
     return int(parts[0]), int(parts[1])
+
+
+def parse_message_id(
+    context: click.Context, parameter: click.Parameter, text: str
+) -> tuple[int, int, int | None]:
+    """Return ledger, entry and index in the batch of ``LEDGER:ENTRY[:INDEX]``; index ``None``: not
+    given, or -1, as clients print it of a message without a batch.
+    """
+    ledger_id, entry_id = parse_position(context, parameter, text)
+    index = text.split(":")[2:]
+    if not index or index == ["-1"]:
+        return ledger_id, entry_id, None
+    if not index[0].isdecimal():
+        raise click.BadParameter(f"{text!r} must be LEDGER:ENTRY or LEDGER:ENTRY:INDEX")
+    return ledger_id, entry_id, int(index[0])

@@ -18,7 +18,13 @@ from pulsarish.cli.admin.common import (
     topic_argument,
     yes_option,
 )
-from pulsarish.cli.admin.messages import form_option, parse_position, print_messages
+from pulsarish.cli.admin.messages import (
+    form_option,
+    parse_message_id,
+    parse_position,
+    print_messages,
+)
+from pulsarish.cli.admin.trace_view import print_trace
 from pulsarish.cli.output import output_option, print_record, say
 
 __all__ = ["LOG_COMMANDS"]
@@ -259,6 +265,38 @@ def examine(topic: str, end: str, number: int, form: str, admin: Admin, output: 
     )
 
 
+@click.command(cls=AdminCommand)
+@topic_argument
+@click.argument("message_id", metavar="LEDGER:ENTRY[:INDEX]", callback=parse_message_id)
+@click.option(
+    "--copies", is_flag=True, help="Read the entry from each of its bookies, and check its digest."
+)
+@click.option("--subscription", default="", metavar="NAME", help="Only this subscription.")
+@admin_option
+@output_option
+def trace(
+    topic: str,
+    message_id: tuple[int, int, int | None],
+    copies: bool,
+    subscription: str,
+    admin: Admin,
+    output: str,
+) -> None:
+    """Show where a message is now: in the log or not, on which bookies, and for each subscription
+    whether it is acknowledged, which consumer has it and since when, or what it waits for.
+
+    \b
+    Examples:
+      pulsarish topics trace greetings 3:7
+      pulsarish topics trace greetings 3:7:2 --copies --subscription me
+    """
+    ledger_id, entry_id, index = message_id
+    report = admin.topics.trace_message(
+        topic, ledger_id, entry_id, batch_index=index, copies=copies, subscription=subscription
+    )
+    print_trace(report, output)
+
+
 LOG_COMMANDS: Final = (
     internal_stats,
     internal_info,
@@ -270,4 +308,5 @@ LOG_COMMANDS: Final = (
     message_id,
     message,
     examine,
+    trace,
 )

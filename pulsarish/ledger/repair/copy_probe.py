@@ -1,20 +1,36 @@
-"""The check of which entries the members of a ledger hold."""
+"""The check of which entries the members of a ledger hold, and of each copy of one entry."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from google_crc32c import extend
 
 from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.repair.repair_core import Part, held_entries
-from pulsarish.model.errors import ChecksumError, EntryUnknown, NoSuchLedger, error_from_code
+from pulsarish.model.errors import (
+    BookieIOError,
+    ChecksumError,
+    EntryUnknown,
+    NoSuchEntry,
+    NoSuchLedger,
+    error_from_code,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import StreamBroken
 from pulsarish.wire.record import decode_entry_record
 
-__all__ = ["MissingCopies", "are_in_spans", "find_missing_copies", "members_behind"]
+__all__ = [
+    "EntryCopy",
+    "MissingCopies",
+    "are_in_spans",
+    "entry_copies",
+    "find_missing_copies",
+    "members_behind",
+]
 
 
 class MissingCopies(NamedTuple):
@@ -141,3 +157,54 @@ async def _lacks(pool: BookiePool, member: str, ledger_id: int, entry_ids: Seque
         except ChecksumError:
             return True
     return False
+
+
+class EntryCopy(NamedTuple):
+    """What a bookie that should hold an entry has of it.
+
+    * ``held``: the entry, and its digest is right.
+    * ``missing``: the bookie answers that it does not have the entry.
+    * ``corrupt``: the digest is wrong, or the bookie cannot read the entry.
+    * ``unknown``: the bookie does not say, as ``EntryUnknown``.
+    * ``silent``: no answer.
+    """
+
+    member: str
+    state: Literal["held", "missing", "corrupt", "unknown", "silent"]
+    checksum: int | None = None
+    """The CRC32C of the payload of a copy that is held: copies of one entry have the same."""
+    reason: str = ""
+
+
+async def entry_copies(
+    pool: BookiePool, metadata: LedgerMetadata, entry_id: int
+) -> list[EntryCopy]:
+    """Read an entry from each bookie of its write set, in that order."""
+    return list(
+        await asyncio.gather(
+            *(
+                _entry_copy(pool, member, metadata.ledger_id, entry_id)
+                for member in metadata.write_set(entry_id)
+            )
+        )
+    )
+
+
+async def _entry_copy(pool: BookiePool, member: str, ledger_id: int, entry_id: int) -> EntryCopy:
+    try:
+        answer = await pool.reader(member).read(ledger_id, [(entry_id, entry_id)], 1)
+    except (StreamBroken, TimeoutError) as error:
+        return EntryCopy(member, "silent", reason=str(error) or "no answer in time")
+    if answer.records:
+        try:
+            record = decode_entry_record(answer.records[0], ledger_id, entry_id)
+        except ChecksumError as error:
+            return EntryCopy(member, "corrupt", reason=str(error))
+        return EntryCopy(member, "held", extend(0, bytes(record.payload)))
+    if answer.code in (0, NoSuchEntry.code, NoSuchLedger.code):
+        return EntryCopy(member, "missing")
+    return EntryCopy(
+        member,
+        "corrupt" if answer.code == BookieIOError.code else "unknown",
+        reason=type(error_from_code(answer.code, "")).__name__,
+    )

@@ -1,21 +1,24 @@
-"""Single messages of a topic: by id, by time, or counted from either end of the log; and the size
-of the backlog after a message.
+"""Single messages of a topic: by id, by time, or counted from either end of the log; the trace of
+one; and the size of the backlog after a message.
 """
 
 from __future__ import annotations
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.clients.entry_checks import publish_time
-from pulsarish.broker.http.json_bodies import MessageIdBody, PositionBody
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.json_bodies import MessageIdBody, PositionBody, TraceBody
+from pulsarish.broker.http.message_trace import MessageTrace
 from pulsarish.broker.http.message_view import whole_entry
 from pulsarish.broker.http.owner_calls import OwnerCalls
 from pulsarish.broker.http.route import Call, Handler, Parameter, Route, answer
 from pulsarish.broker.http.routes.topic_routes import TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.topic import Topic
+from pulsarish.ledger.client import LedgerClient
 from pulsarish.model.errors import NoSuchEntry, NotAllowed
 from pulsarish.model.position import Position
-from pulsarish.runtime.seams import HttpResponse
+from pulsarish.runtime.seams import HttpResponse, World
 
 __all__ = ["MessageRoutes"]
 
@@ -23,7 +26,17 @@ _READ_BYTES_MAX = 1
 
 
 class MessageRoutes:
-    def __init__(self, namespaces: Namespaces, owners: OwnerCalls) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        ledgers: LedgerClient,
+        namespaces: Namespaces,
+        owners: OwnerCalls,
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._ledgers = ledgers
         self._namespaces = namespaces
         self._owners = owners
 
@@ -42,6 +55,11 @@ class MessageRoutes:
         entry = (
             Parameter("ledger", "A ledger's id.", int, minimum=0),
             Parameter("entry", "An entry's id in it.", int, minimum=0),
+        )
+        traced = (
+            Parameter("batchIndex", "Index of the message in its batch, from 0.", int, minimum=0),
+            Parameter("copies", "Read the entry from each of its bookies.", bool, default=False),
+            Parameter("subscription", "Only this subscription."),
         )
         return [
             _one(
@@ -83,6 +101,18 @@ class MessageRoutes:
                 answer_type="application/octet-stream",
                 large=True,
                 statuses=(405, 501),
+                owner=True,
+            ),
+            Route(
+                "GET",
+                TOPIC + "/ledger/{ledger}/entry/{entry}/trace",
+                self._trace,
+                consume,
+                "Show where a message is: its bookies, and its state for each subscription.",
+                parameters=(*entry, *traced),
+                answers=TraceBody,
+                large=True,
+                statuses=(405,),
                 owner=True,
             ),
             Route(
@@ -135,6 +165,21 @@ class MessageRoutes:
     async def _entry(self, call: Call) -> HttpResponse:
         return await self._read(
             call, await self._topic(call), Position(call.number("ledger"), call.number("entry"))
+        )
+
+    async def _trace(self, call: Call) -> HttpResponse:
+        topic = await self._topic(call)
+        call.waits_for = "the bookies of the entry"
+        trace = MessageTrace(
+            topic,
+            self._ledgers,
+            self._world.clock,
+            Position(call.number("ledger"), call.number("entry")),
+            call.given("batchIndex"),
+            wait_seconds=self._config.stats_read_wait_ms / 1000,
+        )
+        return answer(
+            await trace.report(copies=call.flag("copies"), subscription=call.text("subscription"))
         )
 
     async def _read(self, call: Call, topic: Topic, position: Position) -> HttpResponse:

@@ -111,3 +111,80 @@ def test_a_redrive_that_cannot_be_meant(
     done = run(server, "subscriptions", "redrive", "acme/orders/new", "s", *arguments)
     assert done.exit_code != 0
     assert re.search(said, done.stderr.replace("\n", " ").strip()), done.stderr
+
+
+def test_a_trace_is_a_sentence_the_message_its_bookies_and_its_subscriptions(
+    server: AdminServer,
+) -> None:
+    def copy(bookie: str, state: str, **more: object) -> dict[str, object]:
+        found = {"bookie": bookie, "instanceId": bookie, "isRegistered": state != "silent"}
+        return {**found, "state": state, "checksum": "", "reason": "", **more}
+
+    def place(state: str, **more: object) -> dict[str, object]:
+        return {
+            "type": "shared",
+            "state": state,
+            "consumerName": None,
+            "sinceMs": 0,
+            "dueMs": 0,
+            "redeliveryCount": 0,
+            "remainingMessages": None,
+            "isHole": False,
+            "matchesFilter": None,
+            **more,
+        }
+
+    report = {
+        "topic": "t",
+        "messageId": "3:7:1",
+        "state": "stored",
+        "explanation": "Stored.",
+        "message": {"key": "k", "orderingKey": None, "properties": {"a": "b"}, "chunk": ""},
+        "readError": "",
+        "expireTimestamp": 1_767_225_600_000,
+        "isExpired": False,
+        "ledger": {
+            "ledgerId": 3,
+            "state": "closed",
+            "closedMs": 1_767_225_600_000,
+            "ensembleSize": 2,
+            "writeQuorum": 2,
+            "ackQuorum": 2,
+            "firstEntry": 5,
+            "copies": [
+                copy("bookie-1", "held", checksum="0badcafe"),
+                copy("bookie-2", "silent", reason="no answer"),
+            ],
+        },
+        "ledgerError": "",
+        "subscriptions": {
+            "a": place("acknowledged", matchesFilter=False),
+            "b": place("consumer", consumerName="c", sinceMs=1, isHole=True, remainingMessages=2),
+            "c": place("delayed", dueMs=1 << 50),
+        },
+    }
+    server.answer(f"GET {NEW}/ledger/3/entry/7/trace", 200, report)
+    words = ("topics", "trace", "acme/orders/new", "3:7:1", "--copies", "--subscription", "a")
+    done = run(server, *words)
+    assert server.requests[-1][1].endswith("?batchIndex=1&copies=true&subscription=a")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "t 3:7:1: Stored."
+    assert [line.split()[0] for line in lines[1:4]] == ["key", "properties:", "a"]
+    assert lines[4].startswith("expireTimestamp  2026-01-01T00:00:00.000+00:00 (")
+    assert lines[5] == (
+        "ledger 3: closed at 2026-01-01T00:00:00.000+00:00, 2 copies of each entry, these "
+        "bookies from entry 5 on"
+    )
+    assert lines[6].split() == ["BOOKIE", "REGISTERED", "STATE", "CHECKSUM", "REASON"]
+    assert lines[7].split() == ["bookie-1", "yes", "held", "0badcafe", "-"]
+    assert lines[8].split() == ["bookie-2", "no", "silent", "-", "no", "answer"]
+    assert lines[10].split(None, 5)[-1] == "the filter does not match"
+    assert "delivered " in lines[11]
+    assert lines[11].endswith("hole, 2 of its batch left")
+    assert "delayed for " in lines[12]
+    assert json.loads(run(server, *words, "-o", "json").stdout) == report
+    run(server, "topics", "trace", "acme/orders/new", "3:7:-1")
+    assert server.requests[-1][1].endswith("/entry/7/trace")
+    refused = run(server, "topics", "trace", "acme/orders/new", "3:7:x")
+    assert refused.exit_code == 2
+    assert "must be LEDGER:ENTRY or LEDGER:ENTRY:INDEX" in refused.stderr
