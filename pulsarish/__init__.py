@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pulsarish.client.api.blocking_consumer import Consumer, Reader
     from pulsarish.client.api.blocking_producer import Producer
     from pulsarish.client.api.table_view import TableView
+    from pulsarish.client.api.tracing import trace_context
     from pulsarish.client.backoff import MultiplierRedeliveryBackoff
     from pulsarish.client.enums import (
         BatchingType,
@@ -175,6 +176,7 @@ __all__ = [
     "UnknownError",
     "UnsupportedFeature",
     "Wildcard",
+    "trace_context",
 ]
 
 _MODULES = {
@@ -207,6 +209,7 @@ _MODULES = {
     "client.result": ("Result",),
     "client.schemas.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
     "client.api.table_view": ("TableView",),
+    "client.api.tracing": ("trace_context",),
     "runtime.client_authentication": (
         "Authentication",
         "AuthenticationAthenz",

@@ -75,6 +75,12 @@ class Client(AsyncClient):
             connect=world.connections_of,
             **options,
         )
+        if self.tracer_provider is not None:
+            # OpenTelemetry is imported by programs that trace only.
+            from pulsarish.client.api.traced_asyncio import trace
+            from pulsarish.client.api.tracing import Tracing
+
+            trace(self, Tracing(self.tracer_provider, world.clock.wall_ms))
 
     @classmethod
     def from_profile(cls, name: str | None = None, **options: Unpack[ClientArguments]) -> Self:

@@ -14,6 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import get_current_span
 
 import pulsarish
 from pulsarish.local_cluster.ports import free_ports
@@ -658,3 +662,58 @@ def test_public_names() -> None:
     assert pulsarish.PulsarException is pulsarish.PulsarishError
     with pytest.raises(AttributeError, match="no_such"):
         _ = pulsarish.no_such
+
+
+def test_a_client_that_traces_makes_the_spans_of_what_it_sends_and_receives(url: str) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    failed: list[pulsarish.Result] = []
+    heard: list[bytes] = []
+    done = threading.Event()
+
+    def listen(_consumer: pulsarish.Consumer, message: pulsarish.Message) -> None:
+        heard.append(message.data())
+        done.set()
+
+    with pulsarish.Client(url, tracer_provider=provider) as client:
+        consumer = client.subscribe("traced", "s")
+        client.subscribe("heard", "s", message_listener=listen)
+        reader = client.create_reader("traced", pulsarish.MessageId.earliest)
+        producer = client.create_producer("traced")
+        producer.send(b"one")
+        first = consumer.receive(timeout_millis=30_000)
+        consumer.acknowledge(first)
+        producer.send_async(b"two", None, {"a": "b"})
+        producer.flush()
+        second = next(iter(consumer))
+        consumer.negative_acknowledge(second)
+        assert second.properties()["a"] == "b"
+        assert reader.read_next(timeout_millis=30_000).data() == b"one"
+        producer.send_async(b"x" * (6 << 20), lambda result, _: failed.append(result))
+        client.create_producer("heard").send(b"three")
+        assert done.wait(30)
+        with pytest.raises(pulsarish.InvalidArgument, match="callback"):
+            producer.send_async(b"x", 7)  # type: ignore[arg-type]
+    assert failed == [pulsarish.Result.MessageTooBig]
+    assert heard == [b"three"]
+    spans = exporter.get_finished_spans()
+    names = sorted(span.name.split()[0] for span in spans)
+    assert names == ["ack", "nack", "process", *["receive"] * 3, *["send"] * 4]
+    contexts = {span.context.span_id for span in spans if span.name.startswith("send")}
+    for span in spans:
+        if not span.name.startswith("send"):
+            assert [link.context.span_id in contexts for link in span.links] == [True], span.name
+    errors = [(span.attributes or {}).get("error.type") for span in spans]
+    assert sorted(each for each in errors if each) == ["MessageTooBig"]
+    assert get_current_span(pulsarish.trace_context(first)).get_span_context().span_id in contexts
+
+
+def test_a_client_that_does_not_trace_imports_nothing_for_it(url: str) -> None:
+    status, out, errors = run(
+        "import sys, pulsarish\n"
+        f"with pulsarish.Client({url!r}) as client:\n"
+        "    client.create_producer('t').send(b'x')\n"
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    assert (status, out.strip()) == (0, "[]"), errors

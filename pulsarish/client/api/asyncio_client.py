@@ -142,6 +142,13 @@ class AsyncClient:
             operation_timeout_seconds=chosen.operation_timeout_seconds,
             callback_failed=_callback_failed,
         )
+        self.tracer_provider = chosen.tracer_provider
+        # Replaced by ``traced_asyncio.trace``.
+        self.make_producer: Callable[[PartitionedProducer], AsyncProducer] = AsyncProducer
+        self.make_consumer: Callable[[MultiConsumer, ClientContext], AsyncConsumer] = AsyncConsumer
+        self.make_reader: Callable[
+            [MultiConsumer, ReaderCheckpoint | None, ClientContext], AsyncReader
+        ] = AsyncReader
         self._closed = False
         # By a running number, so that they are closed in the order of creation.
         self._open: dict[int, PartitionedProducer | MultiConsumer] = {}
@@ -240,7 +247,7 @@ class AsyncClient:
         Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` or another
         refusal of the broker.
         """
-        return AsyncProducer(
+        return self.make_producer(
             await self.open_publishing(
                 producer_options(topic, options, positional, batching_enabled=True)
             )
@@ -261,7 +268,7 @@ class AsyncClient:
         Raises ``ConsumerBusy`` and the errors of ``create_producer``.
         """
         chosen = consumer_options(topic, subscription_name, options, positional, awaitable=True)
-        return AsyncConsumer(await self.open_consuming(chosen), self._parts)
+        return self.make_consumer(await self.open_consuming(chosen), self._parts)
 
     async def create_reader(
         self,
@@ -280,7 +287,7 @@ class AsyncClient:
         chosen = reader_options(
             topic, start_message_id, options, self._parts.random, positional, awaitable=True
         )
-        return AsyncReader(*await self.open_reading(chosen), self._parts)
+        return self.make_reader(*await self.open_reading(chosen), self._parts)
 
     async def read_entries(
         self,

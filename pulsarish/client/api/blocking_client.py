@@ -9,12 +9,13 @@ Callbacks run in the loop's thread, many at a time.
 from __future__ import annotations
 
 import re
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.blocking_consumer import Consumer, Reader
 from pulsarish.client.api.blocking_producer import Producer
 from pulsarish.client.api.table_view import TableView
+from pulsarish.client.api.traced_blocking import TracedConsumer, TracedProducer, TracedReader
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import (
     ClientArguments,
@@ -32,6 +33,9 @@ from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import ForkedProcess, PulsarishError
 from pulsarish.runtime.background import Background, background
 from pulsarish.runtime.profiles import profile_arguments
+
+if TYPE_CHECKING:
+    from pulsarish.client.api.tracing import Tracing
 
 __all__ = ["Client"]
 
@@ -65,6 +69,12 @@ class Client:
             )
 
         self._client = loop.run(make())
+        self._tracing: Tracing | None = None
+        if self._client.tracer_provider is not None:
+            # OpenTelemetry is imported by programs that trace only.
+            from pulsarish.client.api.tracing import Tracing
+
+            self._tracing = Tracing(self._client.tracer_provider, loop.world.clock.wall_ms)
 
     @classmethod
     def from_profile(cls, name: str | None = None, **options: Unpack[ClientArguments]) -> Self:
@@ -98,9 +108,10 @@ class Client:
         """
         self._check()
         chosen = producer_options(topic, options, positional)
-        return Producer(
-            self._background.run(self._client.open_publishing(chosen)), self._background
-        )
+        publishing = self._background.run(self._client.open_publishing(chosen))
+        if self._tracing is not None:
+            return TracedProducer(publishing, self._background, self._tracing)
+        return Producer(publishing, self._background)
 
     def open_publishing(
         self, options: ProducerOptions, *, first_epoch: int
@@ -130,7 +141,10 @@ class Client:
         """
         self._check()
         chosen = consumer_options(topic, subscription_name, options, positional)
-        return Consumer(self._background.run(self._client.open_consuming(chosen)), self._background)
+        consuming = self._background.run(self._client.open_consuming(chosen))
+        if self._tracing is not None:
+            return TracedConsumer(consuming, self._background, self._tracing)
+        return Consumer(consuming, self._background)
 
     def create_reader(
         self,
@@ -152,6 +166,8 @@ class Client:
             topic, start_message_id, options, self._background.world.random, positional
         )
         consuming, checkpoint = self._background.run(self._client.open_reading(chosen))
+        if self._tracing is not None:
+            return TracedReader(consuming, checkpoint, self._background, self._tracing)
         return Reader(consuming, checkpoint, self._background)
 
     def create_table_view(

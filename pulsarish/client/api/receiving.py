@@ -6,7 +6,7 @@ from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.model.errors import InvalidArgument, NotAllowed
 
-__all__ = ["Receiving", "checkpoint_of"]
+__all__ = ["Receiving", "attributes_of", "checkpoint_of"]
 
 
 class Receiving:
@@ -37,3 +37,15 @@ def checkpoint_of(checkpoint: ReaderCheckpoint | None) -> ReaderCheckpoint:
             "the reader stores no positions: pass checkpoint_topic and reader_name to create_reader"
         )
     return checkpoint
+
+
+def attributes_of(consuming: MultiConsumer) -> dict[str, str]:
+    """Return what the spans of a consumer or reader say of it, with OpenTelemetry's names."""
+    options = consuming.options
+    found = {
+        "messaging.destination.name": consuming.topic,
+        "messaging.client.id": options.consumer_name,
+    }
+    if options.start is None:
+        found["messaging.destination.subscription.name"] = options.subscription_name
+    return {name: value for name, value in found.items() if value}

@@ -163,7 +163,11 @@ class ClientOptions:
         connection_timeout_ms: int = 10_000,
         listener_name: str | None = None,
         transport: Transport = "auto",
+        tracer_provider: object | None = None,
     ) -> None:
+        """``tracer_provider``: of OpenTelemetry, for spans of what is sent and received; ``None``:
+        nothing is traced.
+        """
         self.addresses = parse_service_url(service_url)
         unsupported(
             locals(),
@@ -207,6 +211,7 @@ class ClientOptions:
                 f"transport is {shown(transport)}: pass one of {', '.join(get_args(Transport))}"
             )
         self.transport: Transport = transport
+        self.tracer_provider = tracer_provider
 
 
 class ProducerOptions:
