@@ -249,7 +249,10 @@ class Broker:
         )
         metrics.add_sweeping(self._sweeper, self.orphans)
         scrapers = Permission.ANY_ROLE if config.authenticate_metrics_endpoint else Permission.NONE
-        routes = [*admin.routes(), *health_routes(unready, self.warnings, metrics.scrape, scrapers)]
+        routes = [
+            *admin.routes(),
+            *health_routes(unready, self.warnings, metrics.scrape, metrics.scrape_of, scrapers),
+        ]
         self.http = HttpFace(
             world, config, gate, [*routes, openapi_route(routes)], share, callers, audit
         )

@@ -19,7 +19,7 @@ from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.splitter import Splitter
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
 from pulsarish.broker.security_metrics import export_security
-from pulsarish.broker.stats.topic_metrics import TopicMetrics
+from pulsarish.broker.stats.topic_metrics import TopicMetrics, WantedTopics
 from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.orphan_search import OrphanSearch
@@ -61,7 +61,7 @@ class BrokerMetrics:
         self.registry = metrics = Metrics(
             labels={"cluster": config.cluster_name}, lag_seconds=lag_seconds, lags=lags
         )
-        TopicMetrics(metrics, topics, config, clock)
+        self._of_topics = TopicMetrics(metrics, topics, config, clock)
         self._tail_cache(topics, clock)
         self._read_cache(topics)
         read = metrics.read
@@ -382,3 +382,7 @@ class BrokerMetrics:
 
     async def scrape(self) -> bytes:
         return await self.registry.scrape()
+
+    async def scrape_of(self, topics: str) -> bytes:
+        """Return the series of these topics only. Raises the errors of ``WantedTopics``."""
+        return await self._of_topics.scrape_of(WantedTopics(topics))

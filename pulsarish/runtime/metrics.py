@@ -224,7 +224,7 @@ class Metrics:
             return await asyncio.shield(self._under_way)
         self._under_way = asyncio.get_running_loop().create_future()
         try:
-            text = await self._write()
+            text = await self._write(self._sources, sorted(self.families))
         except BaseException as error:
             self._under_way.set_exception(error)
             self._under_way.exception()  # taken here: no other scrape may follow
@@ -235,9 +235,13 @@ class Metrics:
         finally:
             self._under_way = None
 
-    async def _write(self) -> bytes:
-        page = Page(self._common, sorted(self.families))
-        for source in self._sources:
+    async def scrape_of(self, source: Source, names: Sequence[str]) -> bytes:
+        """Return the series of one source, which puts series of these registered families only."""
+        return await self._write([source], names)
+
+    async def _write(self, sources: Sequence[Source], names: Sequence[str]) -> bytes:
+        page = Page(self._common, names)
+        for source in sources:
             for _ in source(page):
                 await asyncio.sleep(0)
         text: list[bytes] = []

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from pulsarish.runtime.seams import HttpRequest, World
+from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
 from pulsarish.sim.world.world import Simulation
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 from tests.support.scraped import Labels, Scraped, parsed
@@ -18,15 +18,19 @@ def topic(number: int) -> str:
     return f"persistent://{NAMESPACE}/t{number}"
 
 
-async def scrape(cluster: BrokerCluster) -> Scraped:
-    async def ask(_world: World) -> bytes:
-        answer = await cluster.brokers["broker0"].http.handle(
-            HttpRequest("GET", "/metrics", {}, {}, b"", ("metrics",))
+async def answered(cluster: BrokerCluster, **query: str) -> HttpResponse:
+    async def ask(_world: World) -> HttpResponse:
+        return await cluster.brokers["broker0"].http.handle(
+            HttpRequest("GET", "/metrics", query, {}, b"", ("metrics",))
         )
-        assert answer.status == 200
-        return answer.body
 
-    found = parsed((await cluster.nodes["broker0"].run(ask)).decode())
+    return await cluster.nodes["broker0"].run(ask)
+
+
+async def scrape(cluster: BrokerCluster, **query: str) -> Scraped:
+    answer = await answered(cluster, **query)
+    assert answer.status == 200
+    found = parsed(answer.body.decode())
     return {
         name: {
             tuple(label for label in labels if label[0] != "cluster"): value
@@ -191,3 +195,40 @@ def test_non_persistent_topics_have_the_same_series_and_what_they_drop() -> None
         assert of_subscription not in found.get("pulsar_subscription_back_log", {})
 
     run(scenario)
+
+
+def test_chosen_topics_have_their_series_on_request() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        await publish_to(world, address, 4)
+        consume = await ConsumeClient.connect(world, address)
+        for number, name in enumerate((topic(2), f"{topic(8)}-partition-0"), 1):
+            await find(world, ["broker0"], name)
+            await consume.subscribe(number, name)
+        assert labels(topic(2)) not in (await scrape(cluster))["pulsar_in_messages_total"]
+        found = await scrape(cluster, topics=f"t2, {topic(8)},t9")
+        assert found["pulsar_in_messages_total"] == {
+            labels(topic(2)): 3,
+            labels(f"{topic(8)}-partition-0"): 0,
+        }
+        assert set(found["pulsar_subscription_back_log"]) == {
+            labels(topic(2), subscription="s"),
+            labels(f"{topic(8)}-partition-0", subscription="s"),
+        }
+        assert found["pulsarish_metrics_folded_subscriptions"] == {(): 0}
+        assert "pulsar_broker_topics_count" not in found
+        assert "process_open_fds" not in found
+        assert not found.get("pulsarish_metrics_folded_topics")
+        whole = await scrape(cluster, topics=NAMESPACE)
+        assert len(whole["pulsar_in_messages_total"]) == 2
+        assert whole["pulsarish_metrics_folded_topics"] == {labels(): 3}
+        assert not (await scrape(cluster, topics="other/space")).get("pulsar_in_messages_total")
+        for text, reason in (
+            (" ,", "give 1 to 100"),
+            (",".join(f"t{number}" for number in range(101)), "topics has 101 names"),
+            ("what://a/b/c", "unknown domain"),
+            ("a b/c", "tenant"),
+        ):
+            refused = await answered(cluster, topics=text)
+            assert (refused.status, reason in refused.body.decode()) == (412, True), refused.body
+
+    run(scenario, topic_level_metrics_topics_max=2)

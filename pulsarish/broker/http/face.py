@@ -26,7 +26,7 @@ from pulsarish.broker.http.json_bodies import ErrorBody, HealthBody
 from pulsarish.broker.http.missing_features import missing_api
 from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.owner_calls import ERROR_CODE_HEADER
-from pulsarish.broker.http.route import Call, Lane, Moved, Route, resource_of
+from pulsarish.broker.http.route import Call, Lane, Moved, Parameter, Route, resource_of
 from pulsarish.broker.http.router import RouteTable
 from pulsarish.broker.listeners import INTERNAL
 from pulsarish.model.errors import (
@@ -410,6 +410,7 @@ def health_routes(
     unready_reason: Callable[[], str],
     warnings: Callable[[], list[str]],
     metrics: Callable[[], Awaitable[bytes]],
+    metrics_of: Callable[[str], Awaitable[bytes]],
     metrics_permission: Permission,
 ) -> list[Route]:
     """Return the health routes.
@@ -426,7 +427,9 @@ def health_routes(
         )
 
     async def scrape(call: Call) -> HttpResponse:
-        return HttpResponse(200, await metrics(), TEXT_TYPE)
+        topics = call.values.get("topics")
+        text = await (metrics() if topics is None else metrics_of(str(topics)))
+        return HttpResponse(200, text, TEXT_TYPE)
 
     async def status(call: Call) -> HttpResponse:
         reason = unready_reason()
@@ -458,6 +461,13 @@ def health_routes(
             scrape,
             metrics_permission,
             "Metrics in the text form of Prometheus.",
+            parameters=(
+                Parameter(
+                    "topics",
+                    "Only the series of these topics of this broker, whether or not they have "
+                    "series without it; names and tenant/namespace, with commas between them.",
+                ),
+            ),
             answers=str,
             answer_type="text/plain",
             lane=Lane.PROMPT,

@@ -5,10 +5,13 @@ The number of label sets is bounded. A limited number of topics and subscription
 first, have series of their own. All others are summed up in a series of their namespace, without
 the label ``topic``, so that a sum over all series is right in any case. In addition there are sums
 of the whole broker (``pulsar_broker_*``), which dashboards of large clusters should use.
+
+On request there is a page of chosen topics only, whether or not they have series in the other one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
@@ -33,16 +36,19 @@ from pulsarish.broker.stats.topic_metric_rows import (
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
+from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.metrics import Family, Histogram, Metrics, Page
 from pulsarish.runtime.seams import Clock
 
-__all__ = ["TopicMetrics"]
+__all__ = ["TopicMetrics", "WantedTopics"]
 
 T = TypeVar("T")
 
 _SLICE_TOPICS: Final = 50  # topics between two pauses: about two milliseconds
 _SLICE_SUBSCRIPTIONS: Final = 100
 _NAMESPACES_MAX: Final = 1_000
+_NAMES_MAX: Final = 100  # of one request
 _OVERFLOW: Final = "overflow"  # the name under which all further namespaces are summed up
 
 
@@ -130,6 +136,41 @@ class _Steady:
             self.shown[place] = values[place] = value
 
 
+class WantedTopics:
+    """The topics of a request: topics by name, partitioned ones with all their partitions, and
+    namespaces as ``tenant/namespace`` with all their topics.
+    """
+
+    def __init__(self, text: str) -> None:
+        """``text``: names with commas between them.
+
+        Raises ``InvalidTopicName``, ``InvalidArgument``.
+        """
+        self._namespaces: set[str] = set()
+        self._topics: set[str] = set()
+        names = [name for name in map(str.strip, text.split(",")) if name]
+        if not 0 < len(names) <= _NAMES_MAX:
+            raise InvalidArgument(
+                f"topics has {len(names)} names: give 1 to {_NAMES_MAX} topics or namespaces, with "
+                "commas between them"
+            )
+        for name in names:
+            parts = name.split("/")
+            if len(parts) == 2:
+                check_name("tenant", parts[0])
+                check_name("namespace", parts[1])
+                self._namespaces.add(name)
+            else:
+                self._topics.add(TopicName.parse(name).full)
+
+    def has(self, name: TopicName) -> bool:
+        return (
+            name.full in self._topics
+            or name.namespace_name in self._namespaces
+            or (name.partition >= 0 and name.partitioned.full in self._topics)
+        )
+
+
 class TopicMetrics:
     """The metrics of topics. Registers itself; does nothing between scrapes."""
 
@@ -160,6 +201,43 @@ class TopicMetrics:
             _CONSUMERS_FOLDED,
         ]
         metrics.source([*families, *counts], self._collect)
+        self._metrics = metrics
+        self._names_of_view = sorted(
+            family.name
+            for family in (*families, _TOPICS_FOLDED, _SUBSCRIPTIONS_FOLDED, _CONSUMERS_FOLDED)
+            if family.labels or family in counts
+        )
+
+    async def scrape_of(self, wanted: WantedTopics) -> bytes:
+        """Return the series of the topics that are wanted and open here, and of their
+        subscriptions, within the same limits.
+        """
+        return await self._metrics.scrape_of(
+            lambda page: self._collect_of(page, wanted), self._names_of_view
+        )
+
+    def _collect_of(self, page: Page, wanted: WantedTopics) -> Iterator[None]:
+        now = self._clock.monotonic()
+        found = [topic for topic in self._topics.served() if wanted.has(topic.name)]
+        named_max = self._config.topic_level_metrics_topics_max
+        named, beyond = found[:named_max], Counter[str]()
+        for number, topic in enumerate(named, 1):
+            self._put_named(page, topic, _topic_values(topic, now))
+            if number % _SLICE_TOPICS == 0:
+                yield
+        beyond.update(topic.name.namespace_name for topic in found[named_max:])
+        for namespace, count in list(beyond.items())[:_NAMESPACES_MAX]:
+            page.put(_TOPICS_FOLDED.name, page.labels({"namespace": namespace}), count)
+        yield
+        count = sum(len(topic.subscriptions) for topic in found)
+        yield from self._subscriptions(page, named, count, now)
+
+    def _put_named(self, page: Page, topic: ServedTopic, values: Values) -> None:
+        braces = page.labels({"namespace": topic.name.namespace_name, "topic": topic.name.full})
+        for name, value in zip(_ALL_NAMES, values, strict=True):
+            page.put(name, braces, value)
+        if isinstance(topic, Topic) and topic.was_compacted:
+            _put(page, braces, COMPACTION, CompactionReading(topic))
 
     def _collect(self, page: Page) -> Iterator[None]:
         config, now = self._config, self._clock.monotonic()
@@ -182,11 +260,7 @@ class TopicMetrics:
             counts[namespace] = counts.get(namespace, 0) + 1
             if len(named) < named_max:
                 named.append(topic)
-                braces = page.labels({"namespace": namespace, "topic": topic.name.full})
-                for name, value in zip(_ALL_NAMES, values, strict=True):
-                    page.put(name, braces, value)
-                if isinstance(topic, Topic) and topic.was_compacted:
-                    _put(page, braces, COMPACTION, CompactionReading(topic))
+                self._put_named(page, topic, values)
                 continue
             folded_counts[namespace] = folded_counts.get(namespace, 0) + 1
             sums = folded.get(namespace)
