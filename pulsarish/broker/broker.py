@@ -37,8 +37,10 @@ from pulsarish.broker.stats.broker_load import LoadMeter
 from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
+from pulsarish.broker.topics.loader import MakeTopic
 from pulsarish.broker.topics.orphan_search import OrphanSearch
 from pulsarish.broker.topics.sweeper import Sweeper
+from pulsarish.broker.topics.topic import Topic
 from pulsarish.broker.topics.topic_lists import TopicLists
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.backup.backup import check_not_being_restored
@@ -70,6 +72,17 @@ _FAREWELL_SECONDS = 0.1
 
 def _no_lag() -> float:
     return 0.0
+
+
+def _topics_made_by(config: BrokerConfig, world: World) -> MakeTopic:
+    """Return what makes the topics. Raises ``ConfigError`` when tracing is not installed."""
+    if not config.tracing_endpoint:
+        return Topic
+    # OpenTelemetry is imported by brokers that trace only.
+    from pulsarish.broker.topics.traced_topic import BrokerSpans, TracedTopic, otlp_provider
+
+    provider = otlp_provider(config.tracing_endpoint, config.broker_id)
+    return partial(TracedTopic, spans=BrokerSpans(provider, config.broker_id, world.clock))
 
 
 class Broker:
@@ -155,7 +168,13 @@ class Broker:
             take_lag_max=take_lag_max,
         )
         self._topics = LoadedTopics(
-            world, config, records, self._ledgers, self._namespaces, self._ownership
+            world,
+            config,
+            records,
+            self._ledgers,
+            self._namespaces,
+            self._ownership,
+            _topics_made_by(config, world),
         )
         self._drain = Drain(world, self._ownership, self._topics)
         self._watchdog = ProgressWatchdog(world, config, self._topics.loaded.values)

@@ -1111,6 +1111,16 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             extra=DYNAMIC,
         ),
     ] = 1_000
+    tracing_endpoint: Annotated[
+        str,
+        Meta(
+            description=(
+                "URL for traces of a collector of OpenTelemetry, such as "
+                "http://127.0.0.1:4318/v1/traces: spans of storing and dispatching, for messages "
+                "that carry a sampled trace context; empty: none. Needs the extra tracing."
+            )
+        ),
+    ] = ""
     stats_read_wait_ms: Annotated[
         int,
         Meta(
@@ -1258,6 +1268,11 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         """Raise ``ConfigError`` for combinations that cannot work."""
         super().validate()
         self._check_tls()
+        if self.tracing_endpoint and not self.tracing_endpoint.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"tracing_endpoint = {self.tracing_endpoint!r} must be a URL that begins with "
+                "http:// or https://, such as http://127.0.0.1:4318/v1/traces"
+            )
         if self.ledger.bookie_queue_bytes < 4 * self.max_message_size_bytes:
             # Entries are sent until half of the queue is used. The last of them may have the
             # largest size. A bookie whose queue overflows counts as failed.

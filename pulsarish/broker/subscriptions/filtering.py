@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pulsarish.model.position import Position
     from pulsarish.runtime.seams import Clock
 
-__all__ = ["FilterCounts", "SubscriptionFilter"]
+__all__ = ["FilterCounts", "SubscriptionFilter", "batch_metadata", "unpacked_batch"]
 
 _UNPACKED_BYTES_MAX: Final = 16 << 20
 _PARTS_MAX: Final = 10_000
@@ -163,13 +163,13 @@ class SubscriptionFilter:
                 _message(metadata, metadata.publish_time, delivery_count)
             )
             return _Verdict(1, () if matches else (0,))
-        content = _content(metadata, payload)
+        content = unpacked_batch(metadata, payload)
         if content is None:
             return _Verdict(entry.messages)
         judged = 0
         rejected: list[int] = []
         try:
-            for index, single in enumerate(_singles(content, entry.messages)):
+            for index, single in enumerate(batch_metadata(content, entry.messages)):
                 if single.compacted_out or not _is_left(entry.ack_set, index):
                     continue
                 judged += 1
@@ -204,7 +204,7 @@ def _message(
     )
 
 
-def _content(metadata: MessageMetadata, payload: memoryview) -> bytes | None:
+def unpacked_batch(metadata: MessageMetadata, payload: memoryview) -> bytes | None:
     """Return the messages of a batch; ``None``: they cannot be read here."""
     if metadata.encryption_keys or len(payload) > _UNPACKED_BYTES_MAX:
         return None
@@ -219,7 +219,7 @@ def _content(metadata: MessageMetadata, payload: memoryview) -> bytes | None:
         return None
 
 
-def _singles(content: bytes, count: int) -> Iterator[SingleMessageMetadata]:
+def batch_metadata(content: bytes, count: int) -> Iterator[SingleMessageMetadata]:
     """Yield the metadata of each message of a batch, one after the other: a batch may have very
     many. Raises ``ChecksumError``.
     """

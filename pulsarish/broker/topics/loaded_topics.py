@@ -26,7 +26,7 @@ from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.replicas.replicas import Replicas
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
-from pulsarish.broker.topics.loader import TopicLoader
+from pulsarish.broker.topics.loader import MakeTopic, TopicLoader
 from pulsarish.broker.topics.maintenance import Maintenance
 from pulsarish.broker.topics.policy_enforcement import abandoned_still
 from pulsarish.broker.topics.quota_watch import QuotaWatch
@@ -64,6 +64,7 @@ class LoadedTopics:
         ledgers: LedgerClient,
         namespaces: Namespaces,
         ownership: Ownership,
+        make_topic: MakeTopic = Topic,
     ) -> None:
         self.loaded: dict[str, Topic] = {}
         self.caches = EntryCaches(
@@ -116,6 +117,7 @@ class LoadedTopics:
             closing=self._closing,
             died=self._died,
             quotas=self._quotas,
+            make_topic=make_topic,
         )
 
     # -- getting a topic

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.compaction.compaction import CompactionGate
@@ -18,6 +18,7 @@ from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.live import LivePolicies
 from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.topics.policy_enforcement import check_quota
 from pulsarish.broker.topics.quota_watch import QuotaWatch
 from pulsarish.broker.topics.topic import Topic
@@ -64,6 +65,12 @@ class _Load:
         self.error: PulsarishError | None = None
 
 
+MakeTopic: TypeAlias = Callable[
+    [TopicName, World, BrokerConfig, Effective, Callable[[Topic], None], CompactionGate], Topic
+]
+"""``Topic``, or what makes a topic with more to it."""
+
+
 class TopicLoader:
     """Loads the topics of one broker, each once at a time.
 
@@ -72,6 +79,7 @@ class TopicLoader:
         closing: the topics that are being closed or deleted; a load waits for that.
         died: called when a topic stops by itself and must be loaded again.
         quotas: watches the quotas of each topic that was loaded.
+        make_topic: makes a topic without a log.
     """
 
     def __init__(
@@ -89,6 +97,7 @@ class TopicLoader:
         closing: Mapping[str, asyncio.Event],
         died: Callable[[Topic], None],
         quotas: QuotaWatch,
+        make_topic: MakeTopic = Topic,
     ) -> None:
         self.count = 0
         """Topics loaded since the start."""
@@ -97,6 +106,7 @@ class TopicLoader:
         """Durations of loads, failed loads included."""
         self.under_way: dict[str, _Load] = {}
         """The topics that are being loaded, by name."""
+        self._make_topic = make_topic
         self._world = world
         self._config = config
         self._records = records
@@ -216,7 +226,9 @@ class TopicLoader:
         found = await self._existing(name, create=create)
         space = await self._namespaces.policies(name.tenant, name.namespace)
         policies = await self._policies.read(name, is_new=found is None)
-        topic = Topic(name, self._world, self._config, policies, self._died, self._compactions)
+        topic = self._make_topic(
+            name, self._world, self._config, policies, self._died, self._compactions
+        )
         try:
             # This broker's own view of the ownership is not enough: it may have been evicted
             # without knowing it yet.

@@ -1,0 +1,229 @@
+"""Topics that make spans of OpenTelemetry for messages whose producer traces them.
+
+A broker without ``tracing_endpoint`` does not import this module, and its topics are of the plain
+class, so its messages pay nothing. What fails here is logged and does not touch the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pulsarish.broker.clients.consumer import Delivery, Outlet
+from pulsarish.broker.subscriptions.filtering import batch_metadata, unpacked_batch
+from pulsarish.broker.topics.topic import Topic
+from pulsarish.model.errors import ChecksumError, ConfigError
+from pulsarish.model.position import Position
+from pulsarish.runtime.extras import install_command
+from pulsarish.runtime.log import get_logger
+from pulsarish.wire.entry import as_text, split_entry
+
+try:
+    from opentelemetry.context import Context
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.trace import Link, SpanKind, get_current_span
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ModuleNotFoundError:
+    raise ConfigError(
+        "tracing_endpoint needs OpenTelemetry's SDK and its exporter for OTLP over HTTP: "
+        f"{install_command('tracing')}"
+    ) from None
+
+if TYPE_CHECKING:
+    from pulsarish.broker.clients.commands import Answer, Subscribe
+    from pulsarish.broker.clients.consumer import Consumer
+    from pulsarish.broker.clients.producer import PendingEntry
+    from pulsarish.broker.subscriptions.subscription import Subscription
+    from pulsarish.runtime.seams import Clock
+    from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
+
+__all__ = ["BrokerSpans", "TracedTopic", "otlp_provider"]
+
+_log = get_logger("broker.tracing")
+
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+_FIELD: Final = "traceparent"
+_FIELDS: Final = frozenset(("traceparent", "tracestate"))
+_LINKS_MAX: Final = 128
+"""Links of one span, which is also the limit of OpenTelemetry's SDK."""
+
+
+def otlp_provider(endpoint: str, broker_id: str) -> Any:
+    """Return a tracer provider that sends spans to a collector, from a thread of its own.
+
+    Args:
+        endpoint: the URL for traces, such as ``http://127.0.0.1:4318/v1/traces``.
+    """
+    provider = TracerProvider(
+        resource=Resource.create(
+            {"service.name": "pulsarish-broker", "service.instance.id": broker_id}
+        )
+    )
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    return provider
+
+
+class BrokerSpans:
+    """Makes the spans of one broker.
+
+    An entry gets one span: below the first of its messages that are sampled, with links to the
+    others.
+    """
+
+    def __init__(self, provider: Any, broker_id: str, clock: Clock) -> None:
+        self._tracer = provider.get_tracer("pulsarish.broker")
+        self._broker_id = broker_id
+        self._clock = clock
+
+    def stored(
+        self, topic: str, position: Position, payload: bytes | memoryview, received: float
+    ) -> None:
+        """Make the span of an entry that is confirmed.
+
+        Args:
+            received: when it came, in monotonic seconds.
+        """
+        began_ms = self._clock.wall_ms() - (self._clock.monotonic() - received) * 1000
+        self._make("store", SpanKind.SERVER, topic, position, payload, {}, int(began_ms))
+
+    def dispatched(
+        self, topic: str, subscription: str, consumer: str, deliveries: Sequence[Delivery]
+    ) -> None:
+        """Make the spans of entries that go to a consumer."""
+        now_ms = self._clock.wall_ms()
+        for each in deliveries:
+            attributes = {
+                "messaging.destination.subscription.name": subscription,
+                "pulsarish.redelivery_count": each.redelivery_count,
+                **({"messaging.client.id": consumer} if consumer else {}),
+            }
+            self._make(
+                "dispatch",
+                SpanKind.PRODUCER,
+                topic,
+                each.position,
+                each.payload,
+                attributes,
+                now_ms,
+            )
+
+    def _make(
+        self,
+        name: str,
+        kind: SpanKind,
+        topic: str,
+        position: Position,
+        payload: bytes | memoryview,
+        attributes: dict[str, Any],
+        began_ms: int,
+    ) -> None:
+        try:
+            contexts = list(islice(_sampled(payload), _LINKS_MAX + 1))
+            if not contexts:
+                return
+            links = [Link(get_current_span(context).get_span_context()) for context in contexts]
+            self._tracer.start_span(
+                f"{name} {topic}",
+                context=contexts[0],
+                kind=kind,
+                links=links[1:],
+                start_time=began_ms * 1_000_000,
+                attributes={
+                    "messaging.system": "pulsar",
+                    "messaging.operation.name": name,
+                    "messaging.destination.name": topic,
+                    "messaging.message.id": str(position),
+                    "pulsarish.broker": self._broker_id,
+                    **attributes,
+                },
+            ).end()
+        except Exception as error:  # noqa: BLE001
+            # The messages of the topic must not stop for a span.
+            _log.warning("span not made", topic=topic, position=position, reason=error)
+
+
+def _sampled(payload: bytes | memoryview) -> Iterator[Context]:
+    """Yield the contexts of the messages of an entry whose producers sampled them."""
+    for metadata in _metadata_of(payload):
+        carried = {
+            as_text(each.key): as_text(each.value)
+            for each in metadata.properties
+            if each.key in _FIELDS
+        }
+        if _FIELD in carried:
+            context = _PROPAGATOR.extract(carried, context=Context())
+            if get_current_span(context).get_span_context().trace_flags.sampled:
+                yield context
+
+
+def _metadata_of(
+    payload: bytes | memoryview,
+) -> Iterator[MessageMetadata | SingleMessageMetadata]:
+    """Yield the metadata of each message; none for a batch that cannot be read here."""
+    metadata, body = split_entry(payload)
+    if not metadata.HasField("num_messages_in_batch"):
+        yield metadata
+        return
+    content = unpacked_batch(metadata, body)
+    if content is not None:
+        try:
+            yield from batch_metadata(content, metadata.num_messages_in_batch)
+        except ChecksumError:
+            return
+
+
+class _TracedOutlet:
+    """The ``Outlet`` of a consumer, with a span for each entry that goes to it."""
+
+    def __init__(self, outlet: Outlet, dispatched: Callable[[Sequence[Delivery]], None]) -> None:
+        self._outlet = outlet
+        self._dispatched = dispatched
+        self.withdraw = outlet.withdraw
+
+    @property
+    def has_room(self) -> bool:
+        return self._outlet.has_room
+
+    def put(self, answer: Answer) -> None:
+        self._outlet.put(answer)
+
+    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery]) -> None:
+        self._outlet.deliver(consumer_id, deliveries)
+        self._dispatched(deliveries)
+
+
+class TracedTopic(Topic):
+    """A topic that makes spans for what it stores and dispatches."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, *parts: Any, spans: BrokerSpans) -> None:
+        super().__init__(*parts)
+        self._spans = spans
+
+    def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
+        super().appended(ledger_id, first_entry, contexts)
+        pending = cast("Sequence[PendingEntry]", contexts)
+        entries = self.log.cached(
+            Position(ledger_id, first_entry),
+            max_entries=len(pending),
+            max_bytes=sum(each.size_bytes for each in pending),
+        )
+        for entry in entries:
+            place = entry.position.entry_id - first_entry
+            if entry.position.ledger_id == ledger_id and place < len(pending):
+                self._spans.stored(
+                    self.name.full, entry.position, entry.payload, pending[place].request.received
+                )
+
+    async def subscribe(
+        self, command: Subscribe, outlet: Outlet, address: str
+    ) -> tuple[Subscription, Consumer]:
+        def dispatched(deliveries: Sequence[Delivery]) -> None:
+            self._spans.dispatched(self.name.full, command.subscription, command.name, deliveries)
+
+        return await super().subscribe(command, _TracedOutlet(outlet, dispatched), address)

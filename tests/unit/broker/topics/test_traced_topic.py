@@ -1,0 +1,69 @@
+"""Spans of a broker reach a collector as OpenTelemetry's protocol has them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from pulsarish.broker.clients.consumer import Delivery
+from pulsarish.broker.topics.traced_topic import BrokerSpans, otlp_provider
+from pulsarish.model.position import Position
+from pulsarish.runtime.clock import SystemClock
+from pulsarish.wire._pb.message_pb2 import KeyValue, MessageMetadata
+from pulsarish.wire.entry import encode_entry
+
+TRACE = f"{7:032x}"
+
+
+@dataclass
+class Collector:
+    url: str
+    bodies: list[bytes]
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    bodies: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield Collector(f"http://127.0.0.1:{server.server_port}/v1/traces", bodies)
+        server.shutdown()
+        thread.join()
+
+
+def test_a_collector_gets_the_spans_of_a_broker(collector: Collector) -> None:
+    provider = otlp_provider(collector.url, "broker-1")
+    spans = BrokerSpans(provider, "broker-1", SystemClock())
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    metadata.properties.append(KeyValue(key="traceparent", value=f"00-{TRACE}-{9:016x}-01"))
+    entry = encode_entry(metadata, b"x")
+    spans.stored("t", Position(3, 4), memoryview(entry), SystemClock().monotonic())
+    spans.dispatched("t", "s", "c", [Delivery(Position(3, 4), entry, 1, 0, None)])
+    provider.shutdown()
+    (body,) = collector.bodies
+    (resource,) = ExportTraceServiceRequest.FromString(body).resource_spans
+    named = {each.key: each.value.string_value for each in resource.resource.attributes}
+    assert (named["service.name"], named["service.instance.id"]) == ("pulsarish-broker", "broker-1")
+    found = [span for scope in resource.scope_spans for span in scope.spans]
+    assert [span.name for span in found] == ["store t", "dispatch t"]
+    assert {(span.trace_id.hex(), span.parent_span_id.hex()) for span in found} == {
+        (TRACE, f"{9:016x}")
+    }
+    assert found[0].start_time_unix_nano <= found[0].end_time_unix_nano
