@@ -9,6 +9,7 @@ from pulsarish.admin.authorization import Authorization
 from pulsarish.admin.cluster import Bookies, Brokers, Clusters, Ledgers
 from pulsarish.admin.namespaces import Namespaces
 from pulsarish.admin.placement import FailureDomains, IsolationPolicies
+from pulsarish.admin.resource_groups import ResourceGroups
 from pulsarish.admin.schemas import Schemas
 from pulsarish.admin.subscriptions import Subscriptions
 from pulsarish.admin.tenants import Tenants
@@ -97,6 +98,7 @@ class Admin:
         self.clusters = Clusters(transport)
         self.isolation_policies = IsolationPolicies(transport)
         self.failure_domains = FailureDomains(transport)
+        self.resource_groups = ResourceGroups(transport)
         self.authorization = Authorization(transport)
 
     def with_timeout(self, seconds: float) -> Admin:

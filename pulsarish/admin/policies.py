@@ -39,7 +39,7 @@ NAMESPACE: Final[Level] = "namespace"
 TOPIC: Final[Level] = "topic"
 
 Unit = Literal[
-    "flag", "count", "rate", "choice", "names", "minutes", "seconds", "megabytes", "bytes"
+    "flag", "count", "rate", "choice", "name", "names", "minutes", "seconds", "megabytes", "bytes"
 ]
 
 
@@ -81,6 +81,7 @@ class Policy:
     kind_limits: tuple[str, ...] = ()  # for each kind, the key of its limit
     topic_query: str = ""  # a topic's value goes into the query under this name
     method: str = "POST"  # the HTTP method that sets it
+    in_path: bool = False  # a namespace's value is the end of the path that sets it
     namespace_method: str = ""  # the HTTP method that sets a namespace's value, where it differs
 
     def leaf(self, level: Level) -> str:
@@ -303,6 +304,14 @@ POLICIES: Final[tuple[Policy, ...]] = (
         (Field("allowAutoSubscriptionCreation", "allow", "flag", "Whether it is.", "off"),),
         "autoSubscriptionCreation",
         "autoSubscriptionCreation",
+    ),
+    Policy(
+        "resource-group",
+        "the resource group whose rates the topics share",
+        (Field("", "group", "name", "One that exists; see: pulsarish resourcegroups.", "gold"),),
+        "resourcegroup",
+        "resourceGroup",
+        in_path=True,
     ),
     Policy(
         "inactive-topic-policies",
@@ -537,6 +546,9 @@ class PolicyCalls:
         """
         policy = self._policy(name)
         path = [*self._path(resource), policy.read or policy.leaf(self._level)]
+        if policy.in_path:
+            query = {"applied": "true"} if applied else None
+            return self._transport.exchange("GET", path, query=query).payload.decode() or None
         return self._transport.request("GET", path, query={"applied": "true"} if applied else None)
 
     def set_policy(self, resource: str, name: str, value: Any) -> None:
@@ -554,9 +566,10 @@ class PolicyCalls:
             if policy.namespace_method and self._level == NAMESPACE
             else policy.method
         )
-        self._transport.request(
-            method, [*self._path(resource), policy.leaf(self._level)], query=query, body=body
-        )
+        path = [*self._path(resource), policy.leaf(self._level)]
+        if policy.in_path and self._level == NAMESPACE:
+            path, body = [*path, str(value)], None
+        self._transport.request(method, path, query=query, body=body)
 
     def remove_policy(self, resource: str, name: str, *, kind: str = "") -> None:
         """Remove the value.

@@ -23,6 +23,7 @@ from pulsarish.broker.listeners import ListenerPlan, Listeners
 from pulsarish.broker.metrics import BrokerMetrics
 from pulsarish.broker.ownership.balancer import Balancer
 from pulsarish.broker.ownership.bundles import Bundle
+from pulsarish.broker.ownership.group_sharing import GroupSharing
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.splitter import Splitter
@@ -222,6 +223,12 @@ class Broker:
         share = LoopShare(world.clock, config.admin_share_beside_messages, traffic.messages_flow)
         meter = LoadMeter(world, self._topics, self._ownership, self._namespaces, read_usage)
         self._ownership.cpu_percent = lambda: round(meter.process().cpu * 100)
+        self._sharing = GroupSharing(
+            world,
+            self._namespaces.store.groups,
+            self._ownership,
+            self._namespaces.store.defaults.groups,
+        )
         self.orphans = OrphanSearch(world, config, records, self._ownership)
         admin = Admin(
             world,
@@ -241,12 +248,15 @@ class Broker:
             self._drain,
             self.orphans,
             self._options,
+            self._sharing,
         )
+        self._ask_shares = admin.ask_shares
         self._balancer = Balancer(world, config, self._ownership, admin.ask_load, admin.move_bundle)
         self._splitter = Splitter(
             world, config, self._ownership, self._namespaces, meter.loads, self._topics.split_bundle
         )
         metrics.add_balance(self._balancer, self._splitter, self._drain)
+        metrics.add_resource_groups(self._sharing)
         self._topic_lists = lists = TopicLists(
             world, records, self._namespaces, admin.owners.non_persistent_topics
         )
@@ -348,6 +358,7 @@ class Broker:
         self.orphans.start()
         self._balancer.start()
         self._splitter.start()
+        self._sharing.start(self._ask_shares)
         self._watchdog.start()
         self._sessions.start()
         self._ready = True
@@ -488,6 +499,7 @@ class Broker:
         self._balancer.stop()
         self._options.stop()
         self._splitter.stop()
+        self._sharing.stop()
         self._drain.stop()
         self._watchdog.stop()
         try:

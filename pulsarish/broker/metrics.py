@@ -5,7 +5,8 @@ Each scrape computes everything from plain counters. ``topic_metrics`` has the m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from pulsarish.broker.audit_topic import AuditTopic
 from pulsarish.broker.audit_trail import AuditTrail
@@ -14,9 +15,11 @@ from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.balancer import Balancer
+from pulsarish.broker.ownership.group_sharing import GroupSharing
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.splitter import Splitter
+from pulsarish.broker.policies.group_rates import KINDS
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
 from pulsarish.broker.security_metrics import export_security
 from pulsarish.broker.stats.topic_metrics import TopicMetrics, WantedTopics
@@ -26,12 +29,57 @@ from pulsarish.broker.topics.orphan_search import OrphanSearch
 from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.session_watch import SessionWatch
-from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.metrics import Family, Histogram, Kind, Metrics, Page
 from pulsarish.runtime.network.certificate_metrics import export_certificates
 from pulsarish.runtime.seams import Clock
 from pulsarish.security.callers import Callers
 
 __all__ = ["BrokerMetrics"]
+
+_GROUPS_MAX: Final = 100
+"""Resource groups with series of their own: the first ones by name."""
+_GROUP_LABELS: Final = ("resource_group", "monitoring_class")
+_GROUP_ROWS: Final[tuple[tuple[str, Kind, str], ...]] = (
+    (
+        "pulsar_resource_group_messages_used",
+        "counter",
+        (
+            "Messages of a resource group that this broker took (publish) or delivered "
+            "(dispatch) since it is in use here."
+        ),
+    ),
+    (
+        "pulsar_resource_group_bytes_used",
+        "counter",
+        "Bytes of a resource group that this broker took or delivered since it is in use here.",
+    ),
+    (
+        "pulsar_resource_group_calculated_messages_quota",
+        "gauge",
+        (
+            "Messages a second of a resource group that this broker may take or deliver: its "
+            "share of the limit."
+        ),
+    ),
+    (
+        "pulsar_resource_group_calculated_bytes_quota",
+        "gauge",
+        (
+            "Bytes a second of a resource group that this broker may take or deliver: its "
+            "share of the limit."
+        ),
+    ),
+    (
+        "pulsarish_resource_group_messages_limit",
+        "gauge",
+        "Messages a second of a resource group that all brokers together may take or deliver.",
+    ),
+    (
+        "pulsarish_resource_group_bytes_limit",
+        "gauge",
+        "Bytes a second of a resource group that all brokers together may take or deliver.",
+    ),
+)
 
 
 class BrokerMetrics:
@@ -249,6 +297,32 @@ class BrokerMetrics:
             "1 while this broker drains.",
             lambda: int(drain.is_on),
         )
+
+    def add_resource_groups(self, sharing: GroupSharing) -> None:
+        """Add what topics of this broker use of the limits of resource groups."""
+        families = [Family(*row, _GROUP_LABELS) for row in _GROUP_ROWS]
+
+        def collect(page: Page) -> Iterator[None]:
+            for rates in sharing.rates()[:_GROUPS_MAX]:
+                for index, kind in enumerate(KINDS):
+                    way, _, unit = kind.partition("_")
+                    limit, used, share = (
+                        rates.limit_of(kind),
+                        rates.counts[index],
+                        rates.shares[index],
+                    )
+                    if limit > 0:
+                        labels = page.labels(
+                            dict(zip(_GROUP_LABELS, (rates.name, way), strict=True))
+                        )
+                        page.put(f"pulsar_resource_group_{unit}_used", labels, used)
+                        page.put(
+                            f"pulsar_resource_group_calculated_{unit}_quota", labels, limit * share
+                        )
+                        page.put(f"pulsarish_resource_group_{unit}_limit", labels, limit)
+            return iter(())
+
+        self.registry.source(families, collect)
 
     def add_sweeping(self, sweeper: Sweeper, orphans: OrphanSearch) -> None:
         """Add what the leader finds out of topics that no broker has open, and of orphans."""

@@ -74,6 +74,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "admin.placement:failure_domains",
         "list, get, set, delete groups of brokers that fail together",
     ),
+    "resourcegroups": (
+        "admin.resource_groups:resource_groups",
+        "create, update, get, list, delete groups of namespaces and topics that share rates",
+    ),
     "bookies": (
         "admin.bookies:bookies",
         "list bookies and under-replicated ledgers; decommission a bookie",

@@ -34,6 +34,7 @@ __all__ = [
     "OWNERS",
     "PARTITIONED",
     "PLACEMENT",
+    "RESOURCE_GROUPS",
     "RESTORED",
     "ROOTS",
     "TENANTS",
@@ -58,6 +59,8 @@ __all__ = [
     "partitioned_namespace",
     "partitioned_topic",
     "repair_lock",
+    "resource_group",
+    "resource_group_user",
     "schemas",
     "tenant",
     "tenant_topics",
@@ -82,6 +85,8 @@ LEADER: Final = "/leader"  # ephemeral: the leader broker
 TENANTS: Final = "/tenants"
 NAMESPACES: Final = "/namespaces"  # /namespaces/tenant/namespace: policies
 PLACEMENT: Final = "/placement"  # which brokers serve which bundles; missing: any broker any
+# /resource-groups/group: its limits; /resource-groups/group/user: a namespace or topic in it
+RESOURCE_GROUPS: Final = "/resource-groups"
 OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
 # /topics/tenant/namespace/topic/cursors/subscription, .../policies, .../schemas/version,
 # .../incarnation-token, .../deletion-token
@@ -202,6 +207,15 @@ def namespaces(tenant_name: str) -> str:
 @lru_cache(_CACHED_MAX)
 def namespace(tenant_name: str, namespace_name: str) -> str:
     return f"{namespaces(tenant_name)}/{encode_segment(namespace_name)}"
+
+
+def resource_group(name: str) -> str:
+    return f"{RESOURCE_GROUPS}/{encode_segment(name)}"
+
+
+def resource_group_user(name: str, user: str) -> str:
+    """Return the path of the node that keeps a group from being deleted while a user has it."""
+    return f"{resource_group(name)}/{encode_segment(user)}"
 
 
 def namespace_owners(tenant_name: str, namespace_name: str) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
 from pulsarish.model.placement import FailureDomain, IsolationPolicy
+from pulsarish.model.policies import ResourceGroup
 from pulsarish.model.position import NO_ENTRY
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "NamespacePolicies",
     "PartitionedTopic",
     "PlacementRecord",
+    "ResourceGroupRecord",
     "RestoredTree",
     "SchemaRecord",
     "SchemasRecord",
@@ -207,6 +209,13 @@ class PlacementRecord(msgspec.Struct, frozen=True):
     isolation: dict[str, IsolationPolicy] = {}
     domains: dict[str, FailureDomain] = {}
     groups: dict[str, str] = {}
+    token: str = ""
+
+
+class ResourceGroupRecord(msgspec.Struct, frozen=True):
+    """The limits of a resource group, in Apache Pulsar's JSON form."""
+
+    limits: ResourceGroup = ResourceGroup()
     token: str = ""
 
 

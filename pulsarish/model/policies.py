@@ -52,6 +52,7 @@ __all__ = [
     "PERSISTENCE",
     "POLICIES",
     "PUBLISH_RATE",
+    "RESOURCE_GROUP",
     "RETENTION",
     "SCHEMA_COMPATIBILITY_STRATEGY",
     "SCHEMA_VALIDATION_ENFORCED",
@@ -70,6 +71,7 @@ __all__ = [
     "PersistencePolicies",
     "Policy",
     "PublishRate",
+    "ResourceGroup",
     "RetentionPolicies",
     "SubscribeRate",
     "check_together",
@@ -85,6 +87,7 @@ _MIB: Final = 1 << 20
 Count = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 Rate = Annotated[int, Meta(ge=-1, le=_INT_MAX)]
 ByteRate = Annotated[int, Meta(ge=-1, le=_LONG_MAX)]
+GroupName = Annotated[str, Meta(max_length=128, pattern="^[^/]*$")]
 
 
 class PersistencePolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -248,6 +251,18 @@ class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
+class ResourceGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What all topics of a resource group together take and deliver in a second, on all brokers.
+
+    -1 or 0: no limit.
+    """
+
+    publish_messages: Rate = msgspec.field(name="publishRateInMsgs", default=-1)
+    publish_bytes: ByteRate = msgspec.field(name="publishRateInBytes", default=-1)
+    dispatch_messages: Rate = msgspec.field(name="dispatchRateInMsgs", default=-1)
+    dispatch_bytes: ByteRate = msgspec.field(name="dispatchRateInBytes", default=-1)
+
+
 class SubscribeRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often one consumer may subscribe in a period. Further attempts are refused, and clients
     repeat them. -1 or 0: no limit.
@@ -308,6 +323,7 @@ class Policy(Generic[T]):
     method: str = "POST"  # the HTTP method that sets it
     shows_applied: bool = False  # GET of a namespace may also request the value in force
     namespace_method: str = ""  # the HTTP method that sets a namespace's value, where it differs
+    is_name: bool = False  # plain text, and the end of the path that sets it for a namespace
     says_nothing: Any = None  # a value that means "not set": setting it removes what is set
 
     def value(self, raw: Any) -> T:
@@ -508,6 +524,16 @@ SUBSCRIBE_RATE: Final = Policy[SubscribeRate](
     field="clusterSubscribeRate",
     by_cluster=True,
 )
+RESOURCE_GROUP: Final = Policy[str](
+    "resource_group",
+    GroupName,
+    "The resource group whose rates the topics share with all others of the group.",
+    namespace="resourcegroup",
+    topic="resourceGroup",
+    field="resource_group_name",
+    is_name=True,
+    says_nothing="",
+)
 INACTIVE_TOPIC: Final = Policy[InactiveTopicPolicies](
     "inactive_topic",
     InactiveTopicPolicies,
@@ -607,6 +633,7 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     DISPATCH_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIBE_RATE,
+    RESOURCE_GROUP,
     INACTIVE_TOPIC,
     SUBSCRIPTION_TYPES_ENABLED,
     DELAYED_DELIVERY,

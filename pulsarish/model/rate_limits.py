@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CallerRates", "RateLimit", "TokenBucket"]
+__all__ = ["CallerRates", "CountedRateLimit", "RateLimit", "TokenBucket"]
 
 
 @dataclass(slots=True)
@@ -33,6 +33,19 @@ class TokenBucket:
         self._fill(now)
         self.tokens = burst if self.rate <= 0 else max(-burst, min(self.tokens, burst))
         self.rate, self.burst, self._at = rate, burst, now
+
+    def rescale(self, rate: float, now: float) -> None:
+        """Set the rate of a part of a limit, and a burst of one second of it.
+
+        The time that a debt takes to pay stays: parts change all the time, and a debt that each
+        change made smaller would never be paid.
+        """
+        if self.rate <= 0 or rate <= 0:
+            self.limit(rate, max(rate, 0.0), now)
+        elif rate != self.rate:
+            self._fill(now)
+            self.tokens *= rate / self.rate
+            self.rate = self.burst = rate
 
     def _fill(self, now: float) -> None:
         if self.rate > 0:
@@ -73,12 +86,15 @@ _UNLIMITED: Final = TokenBucket()
 """Shared by all that have no limit. It counts nothing."""
 
 
+def _own(bucket: TokenBucket, rate: float) -> TokenBucket:
+    """Return the bucket for a limit of this rate; the shared one while it has none."""
+    return TokenBucket() if bucket is _UNLIMITED and rate > 0 else bucket
+
+
 def _limited(bucket: TokenBucket, rate: float, burst: float, now: float) -> TokenBucket:
-    if bucket is _UNLIMITED:
-        if rate <= 0:
-            return bucket
-        bucket = TokenBucket()
-    bucket.limit(rate, burst, now)
+    bucket = _own(bucket, rate)
+    if bucket is not _UNLIMITED:
+        bucket.limit(rate, burst, now)
     return bucket
 
 
@@ -100,6 +116,15 @@ class RateLimit:
             self.size_bytes, size_bytes / period_seconds, max(size_bytes, 0.0), now
         )
 
+    def rescale(self, messages: float, size_bytes: float, now: float) -> None:
+        """Set a part of limits of messages and bytes a second; 0 or less: no limit."""
+        self.messages = _own(self.messages, messages)
+        self.size_bytes = _own(self.size_bytes, size_bytes)
+        if self.messages is not _UNLIMITED:
+            self.messages.rescale(messages, now)
+        if self.size_bytes is not _UNLIMITED:
+            self.size_bytes.rescale(size_bytes, now)
+
     @property
     def limited(self) -> bool:
         return self.messages.rate > 0 or self.size_bytes.rate > 0
@@ -114,6 +139,21 @@ class RateLimit:
     def check(self) -> None:
         self.messages.check()
         self.size_bytes.check()
+
+
+class CountedRateLimit(RateLimit):
+    """Limits that count what was taken in all, also while there is no limit."""
+
+    __slots__ = ("bytes_count", "messages_count")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages_count = self.bytes_count = 0
+
+    def take(self, messages: int, size_bytes: int, now: float) -> None:
+        self.messages_count += messages
+        self.bytes_count += size_bytes
+        super().take(messages, size_bytes, now)
 
 
 _CALLERS_MIN: Final = 128

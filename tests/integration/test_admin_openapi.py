@@ -31,6 +31,7 @@ RESOURCES = (
     "clusters",
     "isolation_policies",
     "failure_domains",
+    "resource_groups",
     "authorization",
 )
 

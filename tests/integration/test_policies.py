@@ -177,8 +177,6 @@ def test_what_is_refused_says_field_value_and_range(
 @pytest.mark.parametrize(
     ("method", "path", "words"),
     [
-        ("GET", "v2/resourcegroups", "resource groups"),
-        ("PUT", "v2/resourcegroups/fast", "resource groups"),
         ("GET", "v2/resource-quotas", "quotas of resources"),
         ("POST", "v2/clusters/pulsarish/migrate", "geo-replication"),
         (

@@ -29,6 +29,7 @@ from pulsarish.broker.http.routes.partition_routes import PartitionRoutes
 from pulsarish.broker.http.routes.placement_routes import PlacementRoutes
 from pulsarish.broker.http.routes.policy_routes import NamespacePolicyRoutes
 from pulsarish.broker.http.routes.repair_routes import RepairRoutes
+from pulsarish.broker.http.routes.resource_group_routes import ResourceGroupRoutes
 from pulsarish.broker.http.routes.schema_routes import SchemaRoutes
 from pulsarish.broker.http.routes.stats_routes import StatsRoutes
 from pulsarish.broker.http.routes.storage_routes import StorageRoutes
@@ -39,6 +40,7 @@ from pulsarish.broker.http.routes.topic_policy_routes import TopicPolicyRoutes
 from pulsarish.broker.http.routes.topic_routes import TopicRoutes
 from pulsarish.broker.http.routes.trash_routes import TrashRoutes
 from pulsarish.broker.listeners import Listeners
+from pulsarish.broker.ownership.group_sharing import GroupSharing
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
@@ -81,6 +83,7 @@ class Admin:
         drain: Drain,
         orphans: OrphanSearch,
         options: DynamicOptions,
+        sharing: GroupSharing,
     ) -> None:
         store = LimitedStore(world.metadata, config.admin_metadata_operations_max)
         records = Records(store, world.clock, world.random, guard=ledgers.age)
@@ -101,6 +104,9 @@ class Admin:
         )
         self.ask_load = broker_stats.ask
         """Asks a broker for its load."""
+        resource_groups = ResourceGroupRoutes(namespaces.store.groups, sharing, owners)
+        self.ask_shares = resource_groups.ask
+        """Asks the leader for shares of the limits of resource groups."""
         persistent = [
             *TopicPolicyRoutes(namespaces).routes(),
             *MissingFeatures(config.cluster_name, namespaces).routes(),
@@ -115,6 +121,7 @@ class Admin:
             *LookupRoutes(lookup, lookups, listeners).routes(),
             *ClusterRoutes(config, ownership).routes(),
             *PlacementRoutes(config, records, namespaces, ownership).routes(),
+            *resource_groups.routes(),
             *BrokerRoutes(config, records, ownership, unready_reason, drain, options).routes(),
             *broker_stats.routes(),
             *StorageRoutes(records, ledgers).routes(),

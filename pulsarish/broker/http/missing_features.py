@@ -31,7 +31,6 @@ _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _ENCRYPTION: Final = "end-to-end encryption"
 _OFFLOAD: Final = "offloading of ledgers to other storage"
 _REPLICATION: Final = "geo-replication"
-_GROUPS: Final = "resource groups"
 _FILTERS: Final = "entry filters"
 _PLACEMENT: Final = "affinity of bookies"
 _PAUSING: Final = (
@@ -45,7 +44,6 @@ _CONNECTORS: Final = "connectors"
 
 # Paths that begin with these words belong to a part of Apache Pulsar that is missing completely.
 _MISSING_APIS: Final = {
-    "resourcegroups": _GROUPS,
     "resource-quotas": "quotas of resources for bundles",
     "functions": _FUNCTIONS,
     "worker": _FUNCTIONS,
@@ -109,8 +107,6 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_NAMESPACE, "replication", "GET POST", _REPLICATION, _OWN_CLUSTER),
     (_NAMESPACE, "allowedClusters", "GET POST", _REPLICATION, _OWN_CLUSTER),
     (_NAMESPACE, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION, _RATE),
-    (_NAMESPACE, "resourcegroup", "GET DELETE", _GROUPS, _NOTHING),
-    (_NAMESPACE, "resourcegroup/{group}", "POST", _GROUPS, None),
     (_NAMESPACE, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
     (_NAMESPACE, "persistence/bookieAffinity", "GET POST DELETE", _PLACEMENT, _NOTHING),
     (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
@@ -121,7 +117,6 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_TOPIC, "replication", "GET POST DELETE", _REPLICATION, _OWN_CLUSTER_IF_SET),
     (_TOPIC, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION, _RATE),
     (_TOPIC, "shadowTopics", "GET PUT DELETE", _REPLICATION, _NO_SHADOWS),
-    (_TOPIC, "resourceGroup", "GET POST DELETE", _GROUPS, _NOTHING),
     (_TOPIC, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
     (_TOPIC, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
     (

@@ -39,7 +39,6 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "offload_deletion_lag_ms": (),
     "offload_policies": (),
     "schema_auto_update_compatibility_strategy": ("Full",),
-    "resource_group_name": (),
     "entryFilters": (),
     # dispatch always stops at that limit
     "dispatcherPauseOnAckStatePersistentEnabled": (False, True),

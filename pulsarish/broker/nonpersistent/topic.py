@@ -322,6 +322,7 @@ class NonPersistentTopic:
         """
         if self.closed is None:
             self.closed = error
+            self.topic_limits.close()
             for subscription in self.subscriptions.values():
                 subscription.close(error)
             self._producing.close_all(error, waiting=True)

@@ -32,6 +32,8 @@ class LeaderElection:
 
     def __init__(self, world: World, records: Records) -> None:
         self.leader: BrokerRegistration | None = None
+        self.led_since = 0.0
+        """When this broker was elected last (monotonic seconds)."""
         self._world = world
         self._records = records
         self._me: BrokerRegistration | None = None
@@ -88,7 +90,7 @@ class LeaderElection:
             # Another broker was faster; the watch is set or fires now.
             self._changed.set()
             return
-        self.leader = me
+        self.leader, self.led_since = me, self._world.clock.monotonic()
         _log.info("this broker is the leader", broker=me.broker_id)
 
     async def resign(self) -> None:

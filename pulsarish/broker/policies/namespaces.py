@@ -371,6 +371,8 @@ class Namespaces:
             raise InvalidArgument(f"a namespace has 1 to 1024 bundles, not {count}")
         path = paths.namespace(tenant, namespace)
         self.store.check_namespace(path, policies or {})
+        group = (policies or {}).get(model.RESOURCE_GROUP.name, "")
+        uses = await self.store.groups.use(group, f"{tenant}/{namespace}")
         record = NamespacePolicies(
             count,
             dict(policies or {}),
@@ -380,8 +382,13 @@ class Namespaces:
         # A split may have come while an earlier namespace of this name was being deleted.
         await self._forget_owners(tenant, namespace)
         try:
-            await self._records.compare_and_set(path, record, None)
-        except Conflict:
+            await self._records.compare_and_set(path, record, None, with_ops=uses)
+        except Conflict as conflict:
+            if conflict.index > 0:
+                raise MetadataUnavailable(
+                    f"resource group {group} changed while {tenant}/{namespace} was created; try "
+                    "again"
+                ) from None
             raise AlreadyExists(f"namespace {tenant}/{namespace} exists already") from None
 
     async def divide(

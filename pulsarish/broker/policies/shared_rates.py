@@ -1,4 +1,4 @@
-"""Rates that the topics of one broker share."""
+"""Rates that topics of one broker share."""
 
 from __future__ import annotations
 
@@ -31,11 +31,16 @@ class SharedRates:
     others may: none has a share of its own.
     """
 
-    __slots__ = ("_dispatch", "_publish", "dispatch", "publish", "title")
+    __slots__ = ("_dispatch", "_publish", "dispatch", "policy", "publish", "title")
 
-    def __init__(self, title: str) -> None:
+    publish: RateLimit
+    dispatch: RateLimit
+
+    def __init__(self, title: str, policy: str = "") -> None:
         self.title = title
         """Whose rates they are, for reasons: ``the broker``."""
+        self.policy = policy
+        """The policy by which a topic has these rates; empty: it has them by an option."""
         self.publish = RateLimit()
         self.dispatch = RateLimit()
         self._publish = self._dispatch = NO_RATE

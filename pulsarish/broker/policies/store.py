@@ -8,12 +8,15 @@ and no node for a topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.policies.group_rates import Groups
+from pulsarish.broker.policies.group_store import GroupStore
 from pulsarish.broker.policies.shared_rates import Rate, SharedRates
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
@@ -63,19 +66,25 @@ _TOPIC_CHANGES_KEPT: Final = 32
 
 
 class Defaults(dict[Policy[Any], Any]):
-    """The broker's value of every policy, and the rates that all of its topics share."""
+    """The broker's value of every policy, and the rates that topics of it share: all of them, and
+    those of each resource group.
+    """
 
-    __slots__ = ("rates",)
+    __slots__ = ("groups", "rates")
 
-    def __init__(self, values: Values, rates: SharedRates) -> None:
+    def __init__(self, values: Values, rates: SharedRates, groups: Groups) -> None:
         super().__init__(values)
         self.rates = rates
+        self.groups = groups
 
 
-def broker_defaults(config: BrokerConfig, rates: SharedRates | None = None) -> Defaults:
+def broker_defaults(
+    config: BrokerConfig, rates: SharedRates | None = None, groups: Groups | None = None
+) -> Defaults:
     """Return the broker's value of every policy, for topics and namespaces that set nothing.
 
     ``rates``: those of the broker, which get the values of the options; without it new ones.
+    ``groups``: the resource groups that are in use on the broker; without it none.
     """
     rates = rates or SharedRates("the broker")
     rates.want(
@@ -85,7 +94,7 @@ def broker_defaults(config: BrokerConfig, rates: SharedRates | None = None) -> D
         ),
         Rate(config.dispatch_throttling_rate_in_msg, config.dispatch_throttling_rate_in_byte),
     )
-    return Defaults(_default_values(config), rates)
+    return Defaults(_default_values(config), rates, groups or Groups())
 
 
 def _default_values(config: BrokerConfig) -> Values:
@@ -151,6 +160,7 @@ def _default_values(config: BrokerConfig) -> Values:
             config.subscribe_throttling_rate_per_consumer,
             config.subscribe_rate_period_per_consumer_in_second,
         ),
+        model.RESOURCE_GROUP: "",
         model.INACTIVE_TOPIC: model.InactiveTopicPolicies(
             config.broker_delete_inactive_topics_enabled,
             config.broker_delete_inactive_topics_mode,
@@ -255,7 +265,7 @@ class BrokerDefaults:
 
     def options_changed(self) -> None:
         """Make the values again, as another mapping: what has the former one is out of date."""
-        self.values = broker_defaults(self._config, self.values.rates)
+        self.values = broker_defaults(self._config, self.values.rates, self.values.groups)
 
 
 class PolicyStore:
@@ -269,6 +279,7 @@ class PolicyStore:
         ``written`` is called with the path of a namespace's node after each change, so that the
         next read on this broker sees it.
         """
+        self.groups = GroupStore(records)
         self._defaults = defaults
         self._records = records
         self._written = written
@@ -285,10 +296,10 @@ class PolicyStore:
     ) -> None:
         """Change a policy of a namespace.
 
-        Raises ``NotFound``, ``InvalidArgument`` (it contradicts another policy), and the errors of
-        ``change``.
+        Raises ``NotFound`` (also a resource group that does not exist), ``InvalidArgument`` (it
+        contradicts another policy), and the errors of ``change``.
         """
-        path = paths.namespace(tenant, namespace)
+        path, group = paths.namespace(tenant, namespace), _group(policy, change)
 
         def decide(record: NamespacePolicies | None) -> NamespacePolicies:
             if record is None:
@@ -297,8 +308,20 @@ class PolicyStore:
             self._check_together(Effective(self.defaults, decoded(wanted, path)), policy)
             return msgspec.structs.replace(record, policies=wanted)
 
-        await self._records.update(path, NamespacePolicies, decide)
-        self._written(path)
+        for _ in range(ATTEMPTS_MAX):
+            ops = await self.groups.use(group, f"{tenant}/{namespace}")
+            try:
+                await self._records.update(
+                    path, NamespacePolicies, decide, with_ops=partial(_with, ops)
+                )
+            except Conflict:
+                continue  # the group changed hands, or was deleted
+            self._written(path)
+            return
+        raise MetadataUnavailable(
+            f"resource group {group} changed {ATTEMPTS_MAX} times while {tenant}/{namespace} was "
+            "put into it"
+        )
 
     async def set_grants(
         self, tenant: str, namespace: str, change: Callable[[AuthPolicies], AuthPolicies]
@@ -376,8 +399,8 @@ class PolicyStore:
     async def set_topic(self, name: TopicName, policy: Policy[Any], change: Change) -> None:
         """Change a policy of a topic.
 
-        Raises ``TopicNotFound``, ``InvalidArgument`` (it contradicts another policy), and the
-        errors of ``change``.
+        Raises ``TopicNotFound``, ``NotFound`` (a resource group), ``InvalidArgument`` (it
+        contradicts another policy), and the errors of ``change``.
         """
 
         def decide(namespace: Values, stored: Mapping[str, Any], path: str) -> Mapping[str, Any]:
@@ -385,18 +408,22 @@ class PolicyStore:
             self._check_together(Effective(self.defaults, namespace, decoded(wanted, path)), policy)
             return wanted
 
-        await self._change_topic(name, decide)
+        await self._change_topic(name, decide, _group(policy, change))
 
     async def clear_topic(self, name: TopicName) -> None:
         """Remove all policies of a topic. Raises ``TopicNotFound``."""
         await self._change_topic(name, lambda _namespace, _stored, _path: {})
 
     async def _change_topic(
-        self, name: TopicName, decide: Callable[[Values, Mapping[str, Any], str], Mapping[str, Any]]
+        self,
+        name: TopicName,
+        decide: Callable[[Values, Mapping[str, Any], str], Mapping[str, Any]],
+        group: str = "",
     ) -> None:
         """Store what ``decide`` returns.
 
         ``decide`` gets the namespace's policies, the topic's own stored policies, and their path.
+        ``group``: the resource group that the topic is put into.
         """
         namespace_path = paths.namespace(name.tenant, name.namespace)
         for _ in range(ATTEMPTS_MAX):
@@ -419,12 +446,13 @@ class PolicyStore:
                 ],
             )
             notice = Op("put", namespace_path, encode_record(counted), space[1])
+            uses = await self.groups.use(group, sources_of(name).full)
             try:
                 await self._records.compare_and_set(
                     path,
                     msgspec.structs.replace(record, policies=wanted),
                     version,
-                    with_ops=[notice],
+                    with_ops=[notice, *uses],
                     parents=False,
                 )
             except Conflict:
@@ -437,6 +465,15 @@ class PolicyStore:
             f"policies of {name.namespace} changed {ATTEMPTS_MAX} times while those of {name} "
             "were being set"
         )
+
+
+def _with(ops: Sequence[Op], _record: object) -> Sequence[Op]:
+    return ops
+
+
+def _group(policy: Policy[Any], change: Change) -> str:
+    """Return the resource group that a change names; empty: none."""
+    return change(None) or "" if policy is model.RESOURCE_GROUP else ""
 
 
 def _changed(stored: Mapping[str, Any], policy: Policy[Any], change: Change) -> dict[str, Any]:

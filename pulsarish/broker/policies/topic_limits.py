@@ -90,7 +90,9 @@ class TopicLimits:
         self.switching: PulsarishError | None = None
         """Why producers have to wait: deduplication is being switched on; ``None``: it is not."""
         self.shared_rates: tuple[SharedRates, ...] = ()
-        """The rates that the topic shares with others of the broker; none while they are off."""
+        """The rates that the topic shares with others: of the broker, none while they are off, and
+        of its resource group.
+        """
         self.publish_rate = RateLimit()
         self.dispatch_rate = RateLimit()
         self._name = name
@@ -118,9 +120,11 @@ class TopicLimits:
         )
         rate, now = policies[model.PUBLISH_RATE], self._clock.monotonic()
         self.publish_rate.limit(rate.messages, rate.size_bytes, 1.0, now)
-        broker = policies.defaults.rates
+        broker, group = policies.defaults.rates, policies[model.RESOURCE_GROUP]
         broker.apply(now)
         self.shared_rates = (broker,) if broker.limited else ()
+        if group:
+            self.shared_rates += (policies.defaults.groups.find(group),)
         self._publish_limits = (self.publish_rate, *[each.publish for each in self.shared_rates])
         self.dispatch_limits_of_all: tuple[RateLimit, ...] = (
             self.dispatch_rate,
@@ -129,6 +133,10 @@ class TopicLimits:
         self.limit_dispatch(self.dispatch_rate, policies[model.DISPATCH_RATE])
         subscribes = policies[model.SUBSCRIBE_RATE]
         self._subscribes.limit(subscribes.count, subscribes.period_seconds)
+
+    def close(self) -> None:
+        """Leave the resource group: without open topics it is not in use on the broker."""
+        self.shared_rates = ()
 
     def limit_dispatch(self, limit: RateLimit, rate: model.DispatchRate) -> None:
         """Set a limit of deliveries.
@@ -360,16 +368,17 @@ class DispatchLimits:
         text.
 
         Without a policy when the broker limits them more, or longer, by a rate of its own.
+        ``resource-group`` when the topic's group does.
         """
         now = self._clock.monotonic()
         policies = (self._own, self._topic_limits.dispatch_rate)
         has_policy = any(limit.limited for limit in policies)
         own_seconds = max(limit.wait_seconds(now) for limit in policies)
-        for each in self._topic_limits.shared_rates:
-            if each.dispatch.limited and (
-                not has_policy or each.dispatch.wait_seconds(now) > own_seconds
-            ):
-                return "", each.dispatch_text
+        shared = [each for each in self._topic_limits.shared_rates if each.dispatch.limited]
+        if shared:
+            most = max(shared, key=lambda each: each.dispatch.wait_seconds(now))
+            if not has_policy or most.dispatch.wait_seconds(now) > own_seconds:
+                return most.policy, most.dispatch_text
         is_own = self._own.wait_seconds(now) >= self._topic_limits.dispatch_rate.wait_seconds(now)
         name = (
             model.SUBSCRIPTION_DISPATCH_RATE

@@ -152,6 +152,7 @@ class ReplicaTopic:
         """Stop following and serving. Readers that may retry find another broker."""
         if self.closed is None:
             self.closed = error
+            self.topic_limits.close()
             self.log.stop(error)
             for subscription in list(self.subscriptions.values()):
                 subscription.close(error)

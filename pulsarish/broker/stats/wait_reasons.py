@@ -110,7 +110,11 @@ def policy_waiting(topic_limits: TopicLimits, now: float, now_ms: int) -> Waitin
     for each in topic_limits.shared_rates:
         if seconds := each.publish.wait_seconds(now):
             text = f"Publishing has reached {each.publish_text}."
-            return Waiting("waiting", "broker_rate_limited", text, 0, now_ms + int(seconds * 1000))
+            reason = "rate_limited" if each.policy else "broker_rate_limited"
+            data = (
+                {"policy": each.policy, "rateCommand": f"get-{each.policy}"} if each.policy else {}
+            )
+            return Waiting("waiting", reason, text, 0, now_ms + int(seconds * 1000), data)
     return None
 
 

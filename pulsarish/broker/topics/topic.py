@@ -378,6 +378,7 @@ class Topic:
         if self.closed is None or self._is_notice_due:
             self._is_notice_due = False
             self.closed = error
+            self.topic_limits.close()
             if self._compaction is not None:
                 self._compaction.stop()
             for subscription in list(self.subscriptions.values()):

@@ -105,7 +105,7 @@ class PolicyGroup(AdminGroup):
 
 
 def _parse(text: str, field: Field) -> int | float:
-    """Return a field of a policy from what people write. Raises ``ValueError`` that says how to
+    """Return a number of a policy from what people write. Raises ``ValueError`` that says how to
     write it.
     """
     match field.unit:
@@ -164,9 +164,11 @@ def _parameter(field: Field) -> Callable[[_Run], _Run]:
             raise click.BadParameter(str(error)) from None
 
     choices = ("on", "off") if field.unit == "flag" else field.choices
-    attributes: dict[str, Any] = (
-        {"type": click.Choice(choices, case_sensitive=False)} if choices else {"callback": parsed}
-    )
+    attributes: dict[str, Any] = {}
+    if choices:
+        attributes["type"] = click.Choice(choices, case_sensitive=False)
+    elif field.unit != "name":
+        attributes["callback"] = parsed
     if not field.key:
         many = field.unit == "names"
         metavar = (

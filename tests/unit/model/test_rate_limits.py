@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.model.rate_limits import CallerRates, RateLimit, TokenBucket
+from pulsarish.model.rate_limits import CallerRates, CountedRateLimit, RateLimit, TokenBucket
 
 
 @given(
@@ -104,3 +104,28 @@ def test_callers_are_forgotten_once_they_have_nothing_to_pay() -> None:
         assert rates.refused_seconds(number, number / 100) == 0.0
     assert len(rates._buckets) < 500
     assert rates.refused_seconds(9_999, 99.99) > 0, "the newest are not forgotten"
+
+
+def test_a_part_that_changes_all_the_time_keeps_the_rate_of_its_mean() -> None:
+    """Batches of ten seconds each: with every change the debt stays as long as it was."""
+    bucket, now, taken = TokenBucket(), 0.0, 0
+    bucket.limit(10, 10, now)
+    while now < 1_000.0:
+        if not bucket.wait_seconds(now):
+            bucket.take(100, now)
+            taken += 100
+        now += 1.0
+        bucket.rescale(9 if now % 2 else 11, now)
+        bucket.check()
+    assert 9_000 <= taken <= 11_500
+    bucket.rescale(-1, now)
+    assert bucket.wait_seconds(now) == 0.0
+
+
+def test_what_is_counted_is_counted_without_a_limit_too() -> None:
+    limit = CountedRateLimit()
+    limit.take(2, 300, 0.0)
+    limit.rescale(1.0, 0.0, 0.0)
+    limit.take(3, 400, 0.0)
+    assert (limit.messages_count, limit.bytes_count) == (5, 700)
+    assert limit.wait_seconds(0.0) == pytest.approx(3.0)

@@ -36,6 +36,7 @@ __all__ = [
     "APPLIED",
     "QUOTA_TYPE",
     "NamespacePolicyRoutes",
+    "answer_type",
     "namespace_body",
     "policy_value",
     "quota_change",
@@ -45,6 +46,7 @@ __all__ = [
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TEXT: Final = "text/plain"
+_JSON: Final = "application/json"
 _NEW_STRATEGIES: Final[Mapping[SchemaStrategyOldName, SchemaStrategy]] = dict(
     zip(get_args(SchemaStrategyOldName), get_args(SchemaStrategy), strict=True)
 )
@@ -94,7 +96,14 @@ def quota_change(kind: str, quota: BacklogQuota | None) -> Change:
 def shown(policy: Policy[Any], value: Any) -> HttpResponse:
     """Return the answer to GET of a policy. ``value`` ``None``: it is not set."""
     found = policy.unset if value is None else value
+    if policy.is_name:
+        return _text(found) if found else no_content()
     return no_content() if found is None else answer(found)
+
+
+def answer_type(policy: Policy[Any]) -> str:
+    """Return the media type of the answer to GET of a policy."""
+    return _TEXT if policy.is_name else _JSON
 
 
 class NamespacePolicyRoutes:
@@ -122,18 +131,10 @@ class NamespacePolicyRoutes:
                 what,
                 (APPLIED,) if policy.shows_applied else (),
                 answers=policy.kind,
+                answer_type=answer_type(policy),
                 statuses=(204,),
             ),
-            Route(
-                policy.namespace_method or policy.method,
-                path,
-                partial(self._set, policy),
-                may,
-                f"Set: {what}",
-                body=policy.kind,
-                # Apache Pulsar's clients remove this policy by setting it without a body.
-                body_required=policy is not DEDUPLICATION_SNAPSHOT_INTERVAL,
-            ),
+            self._setting(policy, path),
             Route(
                 "DELETE",
                 path,
@@ -142,6 +143,21 @@ class NamespacePolicyRoutes:
                 f"Back to the broker's default: {what}",
             ),
         ]
+
+    def _setting(self, policy: Policy[Any], path: str) -> Route:
+        what, may = f"Set: {policy.meaning}", Permission.WRITE_POLICIES
+        if policy.is_name:
+            return Route("POST", f"{path}/{{name}}", partial(self._set_name, policy), may, what)
+        return Route(
+            policy.namespace_method or policy.method,
+            path,
+            partial(self._set, policy),
+            may,
+            what,
+            body=policy.kind,
+            # Apache Pulsar's clients remove this policy by setting it without a body.
+            body_required=policy is not DEDUPLICATION_SNAPSHOT_INTERVAL,
+        )
 
     async def _get(self, policy: Policy[Any], call: Call) -> HttpResponse:
         effective = await self._namespaces.effective(call["tenant"], call["namespace"])
@@ -155,6 +171,14 @@ class NamespacePolicyRoutes:
         await self._namespaces.store.set_namespace(
             call["tenant"], call["namespace"], policy, change
         )
+        return no_content()
+
+    async def _set_name(self, policy: Policy[Any], call: Call) -> HttpResponse:
+        change = put_value(policy.value(call["name"]))
+        await self._namespaces.store.set_namespace(
+            call["tenant"], call["namespace"], policy, change
+        )
+        call.change = f"{policy.name} {call['name']}"
         return no_content()
 
     async def _remove(self, policy: Policy[Any], call: Call) -> HttpResponse:

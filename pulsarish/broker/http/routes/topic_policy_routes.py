@@ -15,6 +15,7 @@ from pulsarish.broker.http.route import AUTHORITATIVE, Call, Parameter, Route, n
 from pulsarish.broker.http.routes.policy_routes import (
     APPLIED,
     QUOTA_TYPE,
+    answer_type,
     policy_value,
     quota_change,
     removed,
@@ -79,6 +80,7 @@ class TopicPolicyRoutes:
                 what,
                 TOPIC_PARAMETERS,
                 answers=policy.kind,
+                answer_type=answer_type(policy),
                 statuses=(204,),
             ),
             Route(

@@ -189,3 +189,74 @@ def test_options_are_changed_while_brokers_run(server: AdminServer) -> None:
     ):
         done = run(server, "brokers", *command.split())
         assert (done.exit_code, words in done.output) == (0, True), done.output
+
+
+GROUP_PATH = "/admin/v2/resourcegroups/gold"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_line", "body"),
+    [
+        (
+            "resourcegroups create gold --publish-messages 10 --dispatch-bytes 2MB",
+            f"PUT {GROUP_PATH}",
+            {"publishRateInMsgs": 10, "dispatchRateInBytes": 2 << 20},
+        ),
+        (
+            "resourcegroups update gold --publish-bytes unlimited --dispatch-messages -1",
+            f"PUT {GROUP_PATH}",
+            {"publishRateInBytes": -1, "dispatchRateInMsgs": -1},
+        ),
+        ("resourcegroups delete gold --yes", f"DELETE {GROUP_PATH}", None),
+        (
+            "namespaces set-resource-group acme/orders gold",
+            f"POST {SPACE}/resourcegroup/gold",
+            None,
+        ),
+        ("namespaces remove-resource-group acme/orders", f"DELETE {SPACE}/resourcegroup", None),
+        (
+            "topics set-resource-group acme/orders/in gold",
+            "POST /admin/v2/persistent/acme/orders/in/resourceGroup",
+            "gold",
+        ),
+    ],
+)
+def test_resource_groups_are_sent(
+    server: AdminServer, arguments: str, request_line: str, body: object
+) -> None:
+    server.answer(f"GET {GROUP_PATH}", body={})
+    done = run(server, *arguments.split())
+    assert done.exit_code == 0, done.stderr
+    method, path = request_line.split()
+    assert server.requests[-1] == (method, path, body)
+
+
+def test_resource_groups_are_shown_and_wrong_limits_refused(server: AdminServer) -> None:
+    limits = {
+        "publishRateInMsgs": 10,
+        "publishRateInBytes": 3 << 20,
+        "dispatchRateInMsgs": 0,
+        "dispatchRateInBytes": -1,
+    }
+    server.answer("GET /admin/v2/resourcegroups", body=["gold"])
+    server.answer(f"GET {GROUP_PATH}", body=limits)
+    server.answer(f"GET {SPACE}/resourcegroup", body=b"gold")
+    assert run(server, "resourcegroups", "list").stdout.split() == ["GROUP", "gold"]
+    shown = run(server, "resourcegroups", "get", "gold").stdout
+    assert re.split(r"\s{2,}|\n", shown.strip()) == [
+        *("publish-messages", "10", "publish-bytes", "3MiB"),
+        *("dispatch-messages", "unlimited", "dispatch-bytes", "unlimited"),
+    ]
+    assert json.loads(run(server, "resourcegroups", "get", "gold", "-o", "json").stdout) == limits
+    assert run(server, "namespaces", "get-resource-group", "acme/orders").stdout == "gold\n"
+    server.answer(f"GET {SPACE}/resourcegroup", 204)
+    none = run(server, "namespaces", "get-resource-group", "acme/orders")
+    assert "resource-group is not set" in none.stdout + none.stderr
+    for words, reason in (
+        ("--publish-messages -2", "must be a number"),
+        ("--publish-bytes 2x", "2x"),
+        ("", "give at least one of --publish-messages"),
+    ):
+        done = run(server, "resourcegroups", "create", "gold", *words.split())
+        assert done.exit_code == 2
+        assert reason in done.stderr
