@@ -29,7 +29,7 @@ def resource_groups() -> None:
     \b
     Examples:
       pulsarish resourcegroups create gold --publish-messages 10000 --publish-bytes 20MB
-      pulsarish namespaces set-resource-group acme/orders gold
+      pulsarish resourcegroups get gold
     """
 
 
