@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pulsarish.admin.policies import NAMESPACE, PolicyCalls
 from pulsarish.admin.transport import Names, Record, Transport, namespace_path
+from pulsarish.model.policy_words import CaptureAcknowledged, CaptureSyntax, CaptureWhenFull
 
 __all__ = ["Namespaces"]
 
@@ -133,6 +134,53 @@ class Namespaces(PolicyCalls):
             query={"tenant": tenant} if tenant else {},
         )
         return found
+
+    def captures(self, namespace: str) -> dict[str, Record]:
+        """Return the rules that capture non-persistent topics into persistent ones, by name."""
+        return self._transport.record("GET", *namespace_path(namespace), "captures")
+
+    def capture(self, namespace: str, rule: str) -> Record:
+        """Return a rule of capture. Raises ``NotFound``."""
+        return self._transport.record("GET", *namespace_path(namespace), "captures", rule)
+
+    def set_capture(
+        self,
+        namespace: str,
+        rule: str,
+        pattern: str,
+        into: str,
+        *,
+        syntax: CaptureSyntax = "wildcard",
+        acknowledged: CaptureAcknowledged = "received",
+        when_full: CaptureWhenFull = "pause",
+        pending_bytes_max: int | None = None,
+    ) -> None:
+        """Store what is published to non-persistent topics of the namespace in a persistent topic,
+        too. Creates or replaces the rule.
+
+        Args:
+            pattern: what a topic's name matches after the namespace; a wildcard such as
+                ``sensors.*.temperature``, or with ``syntax`` ``regex`` a regular expression.
+            into: the persistent topic, in full and without partitions.
+            acknowledged: ``stored``: publishers get their receipts once the message is stored.
+            when_full: ``pause`` publishers while too much waits to be stored, or ``drop``.
+            pending_bytes_max: how many bytes that is, on each broker. Default: 8 MiB.
+
+        Raises ``InvalidArgument``, ``NotFound`` (a namespace), ``LimitReached`` for too many rules.
+        """
+        body = {
+            "pattern": pattern,
+            "into": into,
+            "syntax": syntax,
+            "acknowledged": acknowledged,
+            "whenFull": when_full,
+            **({} if pending_bytes_max is None else {"pendingMaxBytes": pending_bytes_max}),
+        }
+        self._transport.request("POST", [*namespace_path(namespace), "captures", rule], body=body)
+
+    def remove_capture(self, namespace: str, rule: str) -> None:
+        """Capture nothing more by a rule. What is stored stays. Raises ``NotFound``."""
+        self._transport.request("DELETE", [*namespace_path(namespace), "captures", rule])
 
     def permissions(self, namespace: str) -> dict[str, Names]:
         """Return the actions of each role on the namespace."""

@@ -36,6 +36,7 @@ from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.sessions.topic_calls import TopicCalls
 from pulsarish.broker.stats.broker_load import LoadMeter
 from pulsarish.broker.stats.topic_stats import Statistics
+from pulsarish.broker.topics.capture_store import CaptureStore
 from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.loader import MakeTopic
@@ -186,6 +187,8 @@ class Broker:
             world.random,
             is_open=self._topics.is_open,
         )
+        captured = CaptureStore(world, config, self._topics, gate, lookup, self._ownership.registry)
+        self._topics.not_kept.captures.begin(captured.send)
         self._traffic = traffic = ConnectionTraffic(world.clock, config)
         self._face = GrpcFace(
             topics=self._topics,
@@ -304,6 +307,7 @@ class Broker:
             bundles=self._topics.bundles,
             schemas=self._topics.schemas,
             topics=self._topic_calls,
+            captured=captured,
             forwarded=self.http.forwarded,
             lag_seconds=lag_seconds,
             callers=callers,

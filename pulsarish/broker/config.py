@@ -473,6 +473,15 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             extra=DYNAMIC,
         ),
     ] = 1_000
+    captures_pending_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            description=(
+                "Bytes of captured messages that wait to be stored, of all rules together."
+            ),
+        ),
+    ] = 64 * _MIB
     publish_answer_delay_max_ms: Annotated[
         int,
         Meta(

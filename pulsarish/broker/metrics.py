@@ -14,6 +14,7 @@ from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.nonpersistent.captures import Captures
 from pulsarish.broker.ownership.balancer import Balancer
 from pulsarish.broker.ownership.group_sharing import GroupSharing
 from pulsarish.broker.ownership.lookup import Lookup
@@ -155,6 +156,7 @@ class BrokerMetrics:
             "Bundles that this broker owns.",
             lambda: len(ownership.owned),
         )
+        self._captured(topics.not_kept.captures)
         read(
             "pulsarish_broker_registered",
             "gauge",
@@ -359,6 +361,40 @@ class BrokerMetrics:
             "counter",
             "Orphans that this broker deleted.",
             lambda: orphans.deleted_count,
+        )
+
+    def _captured(self, captures: Captures) -> None:
+        read = self.registry.read
+        read(
+            "pulsarish_captured_total",
+            "counter",
+            "Entries of non-persistent topics that rules stored in persistent ones.",
+            lambda: captures.stored_count,
+        )
+        read(
+            "pulsarish_captured_dropped_total",
+            "counter",
+            "Entries that a rule matched and that were not stored: too many bytes waited, or the "
+            "topics or the rule went.",
+            lambda: captures.dropped_count,
+        )
+        read(
+            "pulsarish_captured_refused_total",
+            "counter",
+            "Entries that a rule matched and the persistent topic refused.",
+            lambda: captures.refused_count,
+        )
+        read(
+            "pulsarish_captured_failures_total",
+            "counter",
+            "Requests to store captured entries that failed and were sent again.",
+            lambda: captures.failures_count,
+        )
+        read(
+            "pulsarish_captured_pending_bytes",
+            "gauge",
+            "Bytes of captured entries that wait to be stored.",
+            lambda: captures.pending_bytes,
         )
 
     def _tail_cache(self, topics: LoadedTopics, clock: Clock) -> None:

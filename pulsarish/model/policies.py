@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeV
 import msgspec
 from msgspec import Meta
 
+from pulsarish.model.captures import CaptureRule
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.grants import AuthPolicies
 from pulsarish.model.policy_words import (
@@ -35,6 +36,7 @@ __all__ = [
     "AUTO_SUBSCRIPTION_CREATION",
     "AUTO_TOPIC_CREATION",
     "BACKLOG_QUOTA",
+    "CAPTURES",
     "DEDUPLICATION",
     "DEDUPLICATION_SNAPSHOT_INTERVAL",
     "DISPATCH_RATE",
@@ -608,6 +610,15 @@ AUTH_POLICIES: Final = Policy[AuthPolicies](
 
 They are stored with its policies, and have routes and commands of their own.
 """
+CAPTURES: Final = Policy[Mapping[str, CaptureRule]](
+    "captures",
+    dict[str, CaptureRule],
+    "Which non-persistent topics are captured into persistent ones, by name of the rule.",
+    field="captures",
+)
+"""The rules have routes and commands of their own, since who sets one must be allowed to publish to
+the persistent topic.
+"""
 
 POLICIES: Final[tuple[Policy[Any], ...]] = (
     PERSISTENCE,
@@ -642,7 +653,7 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     SCHEMA_VALIDATION_ENFORCED,
     SUBSCRIPTION_AUTH_MODE,
 )
-STORED_POLICIES: Final[tuple[Policy[Any], ...]] = (*POLICIES, AUTH_POLICIES)
+STORED_POLICIES: Final[tuple[Policy[Any], ...]] = (*POLICIES, AUTH_POLICIES, CAPTURES)
 """What the record of a namespace may hold."""
 
 

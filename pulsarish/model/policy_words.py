@@ -8,6 +8,9 @@ from typing import Literal
 
 __all__ = [
     "AuthAction",
+    "CaptureAcknowledged",
+    "CaptureSyntax",
+    "CaptureWhenFull",
     "InactiveDeleteMode",
     "QuotaPolicy",
     "QuotaType",
@@ -18,6 +21,9 @@ __all__ = [
 
 AuthAction = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
 """What a grant permits a role to do."""
+CaptureSyntax = Literal["wildcard", "regex"]
+CaptureAcknowledged = Literal["received", "stored"]
+CaptureWhenFull = Literal["pause", "drop"]
 SubscriptionAuthMode = Literal["None", "Prefix"]
 """``Prefix``: the name of a subscription must begin with the role that uses it."""
 InactiveDeleteMode = Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]

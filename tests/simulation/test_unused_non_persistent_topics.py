@@ -29,7 +29,7 @@ async def parts(world: World) -> tuple[Namespaces, NonPersistentTopics]:
     namespaces = Namespaces(world, Records(world.metadata, world.clock, world.random), CONFIG)
     await namespaces.start()
     return namespaces, NonPersistentTopics(
-        world, CONFIG, namespaces, serves=lambda _bundle: True, opened=lambda _name, _space: None
+        world, CONFIG, namespaces, epoch=lambda _bundle: 0, opened=lambda _name, _space: None
     )
 
 

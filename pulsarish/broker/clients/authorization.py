@@ -133,6 +133,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "broker.ping": Permission.ANY_ROLE,  # and for brokers, which show a key instead
     "broker.admin": Permission.PEER,
     "broker.take": Permission.PEER,
+    "broker.capture": Permission.PEER,
     # Commands of a session, through any protocol.
     "OpenProducer": Permission.PRODUCE,
     "Subscribe": Permission.CONSUME,

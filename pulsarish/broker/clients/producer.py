@@ -267,6 +267,12 @@ class Producer:
         self._land(count)
         self._release()
 
+    def refuse_next(self, sequence_id: int, error: PulsarishError) -> None:
+        """Refuse the next entry that has no outcome, which was counted by ``sent``."""
+        self._put(SendFailed(self.producer_id, sequence_id, error, self.sends))
+        self._land(1)
+        self._release()
+
     def lost(self, count: int) -> None:
         """Count ``count`` entries with an unknown outcome.
 

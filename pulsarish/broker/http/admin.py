@@ -16,6 +16,7 @@ from pulsarish.broker.http.routes.audit_routes import AuditRoutes
 from pulsarish.broker.http.routes.authorization_routes import AuthorizationRoutes
 from pulsarish.broker.http.routes.broker_routes import BrokerRoutes
 from pulsarish.broker.http.routes.broker_stats_routes import BrokerStatsRoutes
+from pulsarish.broker.http.routes.capture_routes import CaptureRoutes
 from pulsarish.broker.http.routes.cluster_routes import ClusterRoutes
 from pulsarish.broker.http.routes.compaction_routes import CompactionRoutes
 from pulsarish.broker.http.routes.grant_routes import GrantRoutes
@@ -132,6 +133,7 @@ class Admin:
             *NamespaceRoutes(config, namespaces).routes(),
             *NamespacePolicyRoutes(namespaces).routes(),
             *GrantRoutes(namespaces, gate).routes(),
+            *CaptureRoutes(namespaces, gate).routes(),
             *AuthorizationRoutes(gate).routes(),
             *SchemaRoutes(
                 SchemaRegistry(records, world.clock, config), namespaces, topics

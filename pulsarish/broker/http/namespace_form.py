@@ -15,7 +15,7 @@ import msgspec
 
 from pulsarish.broker.http.route import checked
 from pulsarish.model.errors import InvalidArgument, Malformed, UnsupportedFeature
-from pulsarish.model.policies import STORED_POLICIES
+from pulsarish.model.policies import CAPTURES, STORED_POLICIES
 
 __all__ = ["NewNamespace", "new_namespace"]
 
@@ -82,6 +82,11 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
                 and name not in ("bundles", "properties", *_OF_ONE_CLUSTER)
             ):
                 raise Malformed(f"a namespace has no field {name!r}")
+        elif name == CAPTURES.field:
+            raise UnsupportedFeature(
+                f"{name} of a new namespace: create it without, then set each rule, which needs "
+                "the right to publish to its topic"
+            )
         elif name == "bundles":
             bundles = _count(checked(_Bundles, value, "bundles"))
         elif name == "properties":

@@ -21,6 +21,12 @@ from pulsarish.broker.clients.producer import Producer, PublishRequest
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.factory import chunk_of
 from pulsarish.broker.dispatchers.reads import Ready
+from pulsarish.broker.nonpersistent.captures import (
+    NO_CAPTURES,
+    CaptureQueue,
+    CaptureReceipt,
+    Captures,
+)
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription, not_kept
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.policies.topic_limits import TopicLimits
@@ -44,12 +50,30 @@ from pulsarish.wire.entry import key_hash, sticky_key
 __all__ = ["NonPersistentTopic"]
 
 _LEDGER: Final = 0
+_NO_LIMIT: Final = 1 << 62
+
+
+class _Receipts:
+    """The receipts of a producer's entries that wait until rules have stored the entries."""
+
+    __slots__ = ("count", "outcomes", "producer")
+
+    def __init__(self, producer: Producer, queues: Sequence[CaptureQueue]) -> None:
+        self.producer = producer
+        self.count = sum([queue.rule.waits_for_storage for queue in queues])
+        """How many rules each of them waits for."""
+        self.outcomes: list[tuple[tuple[int, int], int]] = []
+
+    def add(self, ledger_id: int, entry_id: int, sequence_id: int) -> None:
+        self.producer.sent(1)
+        self.outcomes.append(((ledger_id, entry_id), sequence_id))
 
 
 class NonPersistentTopic:
     """A non-persistent topic that this broker serves.
 
     ``failed`` is called with an error after which the topic must not be served as it is.
+    ``queues_of`` returns the queues of ``captures`` that capture the topic under given policies.
     """
 
     def __init__(
@@ -60,10 +84,13 @@ class NonPersistentTopic:
         policies: Effective,
         *,
         failed: Callable[[BaseException], None],
+        captures: Captures | None = None,
+        queues_of: Callable[[Effective], Sequence[CaptureQueue]] = lambda _: NO_CAPTURES,
     ) -> None:
         self.name = name
         self.scope = Scope(ScopeKind.TOPIC, name.full, failed)
         self.closed: PulsarishError | None = None
+        self._has_left = False
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         now = world.clock.monotonic()
         self.traffic = TopicTraffic(now)
@@ -78,11 +105,15 @@ class NonPersistentTopic:
         self._world = world
         self._config = config
         self._producing = TopicProducers(self, world, config, self.topic_limits)
+        self._captures = captures
+        self._queues_of = queues_of
+        self._queues = queues_of(policies)
         self._unused_since_ms = self.loaded_ms
 
     def use(self, policies: Effective) -> None:
         """Apply new policies."""
         self.topic_limits.use(policies)
+        self._queues = self._queues_of(policies)
         for subscription in self.subscriptions.values():
             subscription.policies_changed()
 
@@ -156,9 +187,16 @@ class NonPersistentTopic:
         Each gets an outcome through the producer's outlet.
 
         Entries above the number that a connection may have in flight are dropped: their receipts
-        have ledger -1.
+        have ledger -1. There is no such number where a rule captures the topic.
         """
         came: list[Ready] = []
+        acknowledge = producer.acknowledge
+        at_once_max = self._config.max_concurrent_non_persistent_message_per_connection
+        receipts = None
+        if queues := self._queues:
+            receipts, at_once_max = _Receipts(producer, queues), _NO_LIMIT
+            if receipts.count:
+                acknowledge = receipts.add
         messages_in = bytes_in = 0
         hashes_keys = any(subscription.hashes_keys for subscription in self.subscriptions.values())
         sizes = self.traffic.entry_sizes()
@@ -178,16 +216,14 @@ class NonPersistentTopic:
                 continue
             messages = metadata.num_messages_in_batch
             sequence_id = metadata.highest_sequence_id or sequence_id
-            if request.take_unkept(
-                self._config.max_concurrent_non_persistent_message_per_connection
-            ):
+            if request.take_unkept(at_once_max):
                 position = Position(_LEDGER, self.entries_added)
                 self.entries_added += 1
                 of_key = key_hash(sticky_key(metadata)) if hashes_keys else 0
                 came.append(
                     Ready(position, entry, messages, None, of_key, chunk=chunk_of(metadata))
                 )
-                producer.acknowledge(position.ledger_id, position.entry_id, sequence_id)
+                acknowledge(position.ledger_id, position.entry_id, sequence_id)
                 sizes.counts[bisect_left(sizes.bounds, size_bytes)] += 1
                 sizes.total += size_bytes
             else:
@@ -204,6 +240,19 @@ class NonPersistentTopic:
         if came:
             for subscription in self.subscriptions.values():
                 subscription.push(came)
+            if receipts is not None:
+                self._capture(came, receipts)
+
+    def _capture(self, came: Sequence[Ready], receipts: _Receipts) -> None:
+        """Have captured entries stored. ``receipts``: one for each entry if any rule waits."""
+        answers = [
+            CaptureReceipt(self._producing, receipts.producer, entry, sequence_id, receipts.count)
+            for entry, sequence_id in receipts.outcomes
+        ]
+        for queue in self._queues:
+            waits = queue.rule.waits_for_storage
+            for index, ready in enumerate(came):
+                queue.put(self.name, bytes(ready.payload), answers[index] if waits else None)
 
     def _drop(self, producer: Producer, messages: int) -> None:
         now = self._world.clock.monotonic()
@@ -214,12 +263,21 @@ class NonPersistentTopic:
 
     @property
     def has_room(self) -> bool:
-        """Whether the publish rate allows more entries."""
-        return not self.topic_limits.publish_wait_seconds()
+        """Whether the publish rate allows more entries, and those who capture them take more."""
+        return not self.topic_limits.publish_wait_seconds() and (
+            not self._queues or self._capture_has_room
+        )
+
+    @property
+    def _capture_has_room(self) -> bool:
+        return all(queue.has_room for queue in self._queues)
 
     async def wait_for_room(self) -> None:
         while self.closed is None and not await self.topic_limits.publish_rate_allows():
             continue
+        while self.closed is None and not self._capture_has_room:
+            assert self._captures is not None
+            await self._captures.wait_for_change()
 
     # -- subscriptions
 
@@ -316,12 +374,20 @@ class NonPersistentTopic:
                 f"topic {self.name} has producers or consumers connected; close them or use force"
             )
 
+    def stop_taking(self, error: PulsarishError) -> None:
+        """Take no more messages. ``close`` tells the clients, once captured ones are stored."""
+        if self.closed is None:
+            self.closed = error
+            if self._captures is not None:
+                self._captures.wake()
+
     def close(self, error: PulsarishError) -> None:
         """Stop serving, and close all producers and consumers with ``error``, so that they look the
         topic up again.
         """
-        if self.closed is None:
-            self.closed = error
+        if not self._has_left:
+            self._has_left = True
+            self.stop_taking(error)
             self.topic_limits.close()
             for subscription in self.subscriptions.values():
                 subscription.close(error)

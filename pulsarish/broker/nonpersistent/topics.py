@@ -14,6 +14,7 @@ from functools import partial
 from pulsarish.broker.clients.authorization import OnCreated
 from pulsarish.broker.clients.client_errors import topic_leaves
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.nonpersistent.captures import Captures
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.policies.namespaces import Namespaces
@@ -32,8 +33,8 @@ _log = get_logger("broker.nonpersistent")
 class NonPersistentTopics:
     """The open non-persistent topics of one broker.
 
-    ``serves`` says whether this broker owns a bundle and keeps it. ``opened`` is called with each
-    new topic and its namespace's policies.
+    ``epoch`` returns that of this broker's ownership of a bundle that it keeps; ``None``: it does
+    not serve it. ``opened`` is called with each new topic and its namespace's policies.
     """
 
     def __init__(
@@ -42,14 +43,15 @@ class NonPersistentTopics:
         config: BrokerConfig,
         namespaces: Namespaces,
         *,
-        serves: Callable[[Bundle], bool],
+        epoch: Callable[[Bundle], int | None],
         opened: Callable[[TopicName, NamespacePolicies], None],
     ) -> None:
         self.open: dict[str, NonPersistentTopic] = {}
+        self.captures = Captures(world, config.captures_pending_max_bytes, namespaces.effective)
         self._world = world
         self._config = config
         self._namespaces = namespaces
-        self._serves = serves
+        self._epoch = epoch
         self._opened = opened
 
     async def get(
@@ -92,12 +94,17 @@ class NonPersistentTopics:
         # Nothing is awaited from here on: this broker owns the bundle, and these policies are in
         # force.
         space = self._namespaces.known(name.tenant, name.namespace) or space
-        self.check_served(name, space)
+        epoch = self.check_served(name, space)
         topic = self.open.get(name.full)
         if topic is None:
-            failed = partial(self._failed, name)
             topic = self.open[name.full] = NonPersistentTopic(
-                name, self._world, self._config, policies, failed=failed
+                name,
+                self._world,
+                self._config,
+                policies,
+                failed=partial(self._failed, name),
+                captures=self.captures,
+                queues_of=partial(self.captures.of, name, bundle_of(name, space), epoch),
             )
             self._opened(name, space)
             _log.info("topic made", topic=name)
@@ -105,10 +112,15 @@ class NonPersistentTopics:
                 on_created("")
         return topic
 
-    def check_served(self, name: TopicName, space: NamespacePolicies) -> None:
-        """Check that this broker serves the topic. Raises ``NotOwner``."""
-        if not self._serves(bundle_of(name, space)):
+    def check_served(self, name: TopicName, space: NamespacePolicies) -> int:
+        """Check that this broker serves the topic. Return the epoch of its ownership.
+
+        Raises ``NotOwner``.
+        """
+        epoch = self._epoch(bundle_of(name, space))
+        if epoch is None:
             raise NotOwner(f"this broker does not serve {name}; look it up again")
+        return epoch
 
     def names(self, tenant: str, namespace: str) -> list[str]:
         """Return the names of a namespace's topics on this broker, sorted."""
@@ -135,15 +147,30 @@ class NonPersistentTopics:
             ),
         )
 
+    async def unload_bundle(
+        self, bundle: Bundle, reason: str, to: BrokerRegistration | None = None
+    ) -> None:
+        """Close the topics of a bundle, once what was captured of them is stored, or for a while.
+
+        The bundle goes to the broker ``to``, or to any.
+        """
+        for topic in list(self.open.values()):
+            if bundle.covers(topic.name):
+                topic.stop_taking(topic_leaves(topic.name, reason, to))
+        await self.captures.settle(bundle)
+        self.close_bundle(bundle, reason, to)
+
     def close_bundle(
         self, bundle: Bundle, reason: str, to: BrokerRegistration | None = None
     ) -> None:
-        """Close the topics of a bundle, which goes to the broker ``to`` or to any."""
+        """Close the topics of a bundle at once, which goes to the broker ``to`` or to any."""
+        self.captures.drop_bundle(bundle)
         for topic in list(self.open.values()):
             if bundle.covers(topic.name):
                 self.close(topic.name, topic_leaves(topic.name, reason, to))
 
     def close_all(self, reason: str) -> None:
+        self.captures.drop_all()
         for topic in list(self.open.values()):
             self.close(
                 topic.name,

@@ -53,7 +53,11 @@ class ServedBundles:
         return self._ownership.owned.bundles()
 
     def serves(self, bundle: Bundle) -> bool:
-        return self.epoch(bundle) is not None and bundle not in self._leaving
+        return self.served_epoch(bundle) is not None
+
+    def served_epoch(self, bundle: Bundle) -> int | None:
+        """Return the epoch of a bundle; ``None`` if this broker does not own it or unloads it."""
+        return None if bundle in self._leaving else self.epoch(bundle)
 
     def epoch(self, bundle: Bundle) -> int | None:
         """Return the version of the bundle's record under which this broker owns it; ``None``: it

@@ -27,6 +27,7 @@ from pulsarish.metadata.records import (
     TopicRecord,
 )
 from pulsarish.model import policies as model
+from pulsarish.model.captures import CaptureRule
 from pulsarish.model.errors import (
     CorruptData,
     InvalidArgument,
@@ -49,6 +50,7 @@ __all__ = [
     "PolicyStore",
     "Values",
     "broker_defaults",
+    "captures_of",
     "decoded",
     "grants_of",
     "policies_path",
@@ -207,6 +209,12 @@ def grants_of(values: Values) -> AuthPolicies:
     return found
 
 
+def captures_of(values: Values) -> Mapping[str, CaptureRule]:
+    """Return the rules of capture, by name, among the policies that a namespace sets."""
+    found: Mapping[str, CaptureRule] = values.get(model.CAPTURES, {})
+    return found
+
+
 class Effective:
     """The policies in force for one topic, or for a namespace when ``topic`` is empty.
 
@@ -336,6 +344,24 @@ class PolicyStore:
             found = {} if stored is None else {policy.name: stored}
             wanted = change(grants_of(decoded(found, path)))
             return None if wanted.is_empty else msgspec.to_builtins(wanted)
+
+        await self.set_namespace(tenant, namespace, policy, changed)
+
+    async def set_captures(
+        self,
+        tenant: str,
+        namespace: str,
+        change: Callable[[Mapping[str, CaptureRule]], Mapping[str, CaptureRule]],
+    ) -> None:
+        """Change the rules of capture of a namespace.
+
+        Raises ``NotFound``, and the errors of ``change``.
+        """
+        policy, path = model.CAPTURES, paths.namespace(tenant, namespace)
+
+        def changed(stored: Any) -> Any:
+            found = {} if stored is None else {policy.name: stored}
+            return msgspec.to_builtins(change(captures_of(decoded(found, path)))) or None
 
         await self.set_namespace(tenant, namespace, policy, changed)
 

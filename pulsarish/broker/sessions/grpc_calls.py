@@ -27,6 +27,7 @@ from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.sessions.grpc_codec import schema_message, schema_of
 from pulsarish.broker.sessions.topic_calls import TopicCalls
+from pulsarish.broker.topics.capture_store import CaptureStore
 from pulsarish.model.errors import (
     InvalidArgument,
     InvalidSchema,
@@ -65,6 +66,7 @@ class GrpcCalls:
         bundles: ServedBundles,
         schemas: TopicSchemas,
         topics: TopicCalls,
+        captured: CaptureStore,
         forwarded: HttpHandler,
         lag_seconds: Callable[[], float],
         callers: Callers,
@@ -84,6 +86,7 @@ class GrpcCalls:
         self._bundles = bundles
         self._schemas = schemas
         self._topics = topics
+        self._captured = captured
         self._forwarded = forwarded
         self._lag_seconds = lag_seconds
 
@@ -99,6 +102,7 @@ class GrpcCalls:
             "broker.ping": self._ping,
             "broker.admin": self._admin,
             "broker.take": self._take,
+            "broker.capture": self._capture,
         }
 
     async def _look_up(self, came_in_on: str, data: bytes, caller: Caller) -> bytes:
@@ -281,6 +285,16 @@ class GrpcCalls:
         except PulsarishError as error:
             return pb.TakeResponse(code=error.code, message=str(error)).SerializeToString()
         return pb.TakeResponse().SerializeToString()
+
+    async def _capture(self, data: bytes, caller: Caller) -> bytes:
+        """Store entries that another broker captured of its non-persistent topics."""
+        request = _parsed(pb.CaptureRequest, data)
+        if not self._is_own_key("broker.capture", request.admin_key, caller):
+            error = ServiceNotReady(
+                "broker.capture is for brokers, which read the key of this broker's registration"
+            )
+            return pb.CaptureResponse(code=error.code, message=str(error)).SerializeToString()
+        return (await self._captured.store(request)).SerializeToString()
 
     def _is_own_key(self, method: str, key: str, caller: Caller) -> bool:
         """Return whether a caller has read the key of this broker's registration.

@@ -84,7 +84,7 @@ class LoadedTopics:
             self._policies_changed,
         )
         self.not_kept = NonPersistentTopics(
-            world, config, namespaces, serves=self.bundles.serves, opened=self._policies.loaded
+            world, config, namespaces, epoch=self.bundles.served_epoch, opened=self._policies.loaded
         )
         self.schemas = TopicSchemas(
             SchemaRegistry(records, world.clock, config), self._policies.read
@@ -320,7 +320,7 @@ class LoadedTopics:
                     topic.log.renew_lease(self.bundles.lease(topic.name, bundle))
 
     async def _close_bundle(self, bundle: Bundle, to: BrokerRegistration | None) -> None:
-        self.not_kept.close_bundle(bundle, "its bundle is being unloaded", to)
+        await self.not_kept.unload_bundle(bundle, "its bundle is being unloaded", to)
         topics = [topic for topic in self.loaded.values() if bundle.covers(topic.name)]
         await self._unload_all(topics, "its bundle is being unloaded", to)
 

@@ -10,6 +10,7 @@ import click
 
 from pulsarish.admin import Admin
 from pulsarish.admin.policies import NAMESPACE
+from pulsarish.cli.admin.captures import NAMESPACE_CAPTURE_COMMANDS
 from pulsarish.cli.admin.common import (
     admin_option,
     confirm,
@@ -60,7 +61,7 @@ def namespaces() -> None:
     """
 
 
-for _command in NAMESPACE_GRANT_COMMANDS:
+for _command in (*NAMESPACE_GRANT_COMMANDS, *NAMESPACE_CAPTURE_COMMANDS):
     namespaces.add_command(_command)
 
 

@@ -94,12 +94,17 @@ _CALLS: Final[Mapping[str, tuple[Message, Callable[[bytes], object]]]] = {
         pb.TakeRequest(tenant="public", namespace="default", range="0x00000000_0xffffffff"),
         lambda answer: pb.TakeResponse.FromString(answer).code,
     ),
+    "broker.capture": (
+        pb.CaptureRequest(into=TOPIC, rule="acme/orders/r", range="0x00000000_0xffffffff"),
+        lambda answer: pb.CaptureResponse.FromString(answer).code,
+    ),
 }
 """A request for each call of a broker, and what of its answer says that it was refused."""
 _ANSWERS: Final[Mapping[str, object]] = {
     "broker.ping": b"",
     "broker.admin": 403,
     "broker.take": ServiceNotReady.code,
+    "broker.capture": ServiceNotReady.code,
 }
 """Answers of calls that say less than ``AuthenticationError``."""
 

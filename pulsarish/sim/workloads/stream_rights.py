@@ -150,6 +150,11 @@ _CALLS: Final[Mapping[str, tuple[str, Message, Any]]] = {
         pb.TakeRequest(tenant="acme", namespace="orders", range="0x00000000_0xffffffff"),
         pb.TakeResponse,
     ),
+    "store captured messages": (
+        "broker.capture",
+        pb.CaptureRequest(into=TOPIC, rule="acme/orders/r", range="0x00000000_0xffffffff"),
+        pb.CaptureResponse,
+    ),
 }
 _NEEDS: Final[Mapping[str, tuple[Permission, Resource]]] = {
     "look up": (Permission.LOOKUP, ASKED),
@@ -300,7 +305,7 @@ class _Run:
                 wanted = "broker0" if may else ""
             elif method == "broker.admin":
                 wanted = 403
-            elif method == "broker.take":
+            elif method in ("broker.take", "broker.capture"):
                 wanted = ServiceNotReady.code
             elif may:
                 wanted = 0

@@ -98,6 +98,56 @@ class BrokerAddresses(_message.Message):
     framed_address_tls: str
     def __init__(self, address: _Optional[str] = ..., framed_address: _Optional[str] = ..., address_tls: _Optional[str] = ..., framed_address_tls: _Optional[str] = ...) -> None: ...
 
+class CaptureRefusal(_message.Message):
+    __slots__ = ["code", "index", "message"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    index: int
+    message: str
+    def __init__(self, index: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class CaptureRequest(_message.Message):
+    __slots__ = ["admin_key", "attempt", "epoch", "into", "range", "rule", "runs", "sender"]
+    ADMIN_KEY_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INTO_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    admin_key: str
+    attempt: int
+    epoch: int
+    into: str
+    range: str
+    rule: str
+    runs: _containers.RepeatedCompositeFieldContainer[CapturedRun]
+    sender: str
+    def __init__(self, admin_key: _Optional[str] = ..., into: _Optional[str] = ..., rule: _Optional[str] = ..., range: _Optional[str] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., sender: _Optional[str] = ..., runs: _Optional[_Iterable[_Union[CapturedRun, _Mapping]]] = ...) -> None: ...
+
+class CaptureResponse(_message.Message):
+    __slots__ = ["code", "done", "message", "refused"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    done: int
+    message: str
+    refused: _containers.RepeatedCompositeFieldContainer[CaptureRefusal]
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., done: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[CaptureRefusal, _Mapping]]] = ...) -> None: ...
+
+class CapturedRun(_message.Message):
+    __slots__ = ["entries", "producer"]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedScalarFieldContainer[bytes]
+    producer: str
+    def __init__(self, producer: _Optional[str] = ..., entries: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class CloseConsumer(_message.Message):
     __slots__ = ["consumer_id", "request_id"]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
