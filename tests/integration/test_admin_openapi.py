@@ -37,6 +37,7 @@ RESOURCES = (
 
 SAMPLES: dict[str, Any] = {
     "ledgers": [4711],
+    "acknowledged": "stored",
     "action": "produce",
     "actions": ["produce"],
     "boundaries": [0x10000000],
@@ -59,6 +60,7 @@ SAMPLES: dict[str, Any] = {
     "group": "g",
     "given_up_bookies": ["b~1"],
     "initial_position": "earliest",
+    "into": "persistent://t/n/s",
     "kind": "message_age",
     "ledger_id": 1,
     "limit": 10,
@@ -67,17 +69,22 @@ SAMPLES: dict[str, Any] = {
     "namespaces": ["t/.*"],
     "number": 1,
     "partitions": 3,
+    "pattern": "a.*",
+    "pending_bytes_max": 1 << 20,
     "position": "1:2",
     "primary": ["b"],
     "properties": {"a": "b"},
+    "rule": "r",
     "secondary": ["c"],
     "subscription": "s",
+    "syntax": "regex",
     "tenant": "t",
     "timestamp_ms": 5,
     "topic": "t/n/p",
     "type": "AVRO",
     "value": "v",
     "version": 3,
+    "when_full": "pause",
 }
 
 WITHOUT_METHOD = {

@@ -228,3 +228,21 @@ def test_a_message_that_the_topic_refuses_stops_no_other() -> None:
         assert captures(run, await owner(run, SOURCE)).refused_count == 1
 
     play_with_brokers(scenario, brokers=2)
+
+
+def test_a_producer_that_begins_again_loses_nothing_to_deduplication() -> None:
+    async def scenario(run: Brokered) -> None:
+        await capture(run)
+        for part in range(3):
+            producer = await run.client().create_producer(
+                SOURCE, producer_name="p", batching_enabled=False
+            )
+            for number in range(5):
+                _ = await producer.send(b"%d" % (part * 5 + number))
+            await producer.close()
+        await run.until(
+            lambda: sum(captures(run, each).stored_count for each in run.cluster.brokers) == 15
+        )
+        assert [each.data() for each in await stored(run)] == [b"%d" % n for n in range(15)]
+
+    play_with_brokers(scenario, brokers=2, broker_deduplication_enabled=True)

@@ -16,12 +16,17 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pulsarish.broker.clients.producer import Producer
-from pulsarish.broker.nonpersistent.captured_entry import captured_entry
+from pulsarish.broker.nonpersistent.captured_entry import captured_entry, captured_producer
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.policies.store import Effective, captures_of
 from pulsarish.broker.publishing.producers import TopicProducers
 from pulsarish.model.captures import CaptureRule
-from pulsarish.model.errors import NotFound, PulsarishError, error_from_code
+from pulsarish.model.errors import (
+    NotFound,
+    PulsarishError,
+    ServiceNotReady,
+    error_from_code,
+)
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.containment import Scope, ScopeKind
@@ -104,6 +109,7 @@ class CaptureQueue:
         self._epoch = epoch
         self._is_removed = False
         self._waiting: deque[_Waiting] = deque()
+        self._put_count = 0
         self._is_sending = False
         self._settled = asyncio.Event()
         self._backoff = Backoff(_RETRY_SECONDS, _RETRY_SECONDS_MAX)
@@ -121,10 +127,6 @@ class CaptureQueue:
     def _takes_more(self) -> bool:
         return not self._captures.is_full(self)
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._waiting
-
     def put(self, source: TopicName, entry: bytes, receipt: CaptureReceipt | None = None) -> None:
         """Store an entry soon. Drops it if the rule says so, or if the queue has ended.
 
@@ -137,6 +139,7 @@ class CaptureQueue:
             self._captures.dropped(self, 1, "too many bytes wait to be stored")
             return
         self._waiting.append(_Waiting(source, entry, receipt))
+        self._put_count += 1
         self._captures.took(self, len(entry))
         if not self._is_sending:
             self._is_sending = True
@@ -167,6 +170,30 @@ class CaptureQueue:
             self._settled.clear()
             await self._settled.wait()
 
+    async def last_sequence_id(self, source: TopicName, producer: str) -> int:
+        """Return the last sequence id of a producer of a topic that deduplication of the persistent
+        topic knows; -1: it knows none.
+
+        Waits until all that was captured before is stored. Raises ``ServiceNotReady``, and
+        ``PulsarishError`` when the persistent topic cannot be asked.
+        """
+        number = self._put_count
+        while not self.has_ended and self._put_count - len(self._waiting) < number:
+            if self.is_failing:
+                raise ServiceNotReady(
+                    f"messages that rule {self.full_name} captured wait to be stored in "
+                    f"{self.rule.into}; open the producer again"
+                )
+            self._settled.clear()
+            await self._settled.wait()
+        request = pb.CaptureRequest(
+            into=self.rule.into, rule=self.full_name, ask=captured_producer(source, producer)
+        )
+        answer = await self._captures.send(request)
+        if answer.code:
+            raise error_from_code(answer.code, answer.message)
+        return answer.next_sequence_id - 1
+
     async def _send_all(self) -> None:
         try:
             while self._waiting and not self.has_ended:
@@ -190,11 +217,10 @@ class CaptureQueue:
             answer = pb.CaptureResponse(code=error.code, message=str(error))
         if self.has_ended:
             return
-        self._note_outcomes(answer)
         self.is_failing = answer.done == 0
+        self._note_outcomes(answer)
         if answer.code:
             self._captures.report(self, answer.message)
-            self._settled.set()
             await self._captures.pause(self._backoff.next_seconds())
             await self._read_rule()
         else:
@@ -224,6 +250,7 @@ class CaptureQueue:
             if each.receipt is not None:
                 each.receipt.settle(error)
         self._captures.wake()
+        self._settled.set()
 
     async def _read_rule(self) -> None:
         """Follow a change of the rule, also while no topic of its namespace is open."""

@@ -36,6 +36,7 @@ from pulsarish.model.errors import (
     InvalidArgument,
     NotAllowed,
     PulsarishError,
+    ServiceNotReady,
     SubscriptionBusy,
     SubscriptionNotFound,
 )
@@ -168,9 +169,29 @@ class NonPersistentTopic:
     ) -> tuple[Producer, int]:
         """Connect a producer.
 
-        No sequence id of its name is known. Raises the errors of ``TopicProducers.open``.
+        Return it and the last sequence id of its name that a rule has stored with deduplication
+        (-1: none). A client that begins again after it loses nothing to deduplication.
+
+        Raises the errors of ``TopicProducers.open``, and those of the rules that do not drop.
         """
-        return await self._producing.open(command, outlet, address, queued), -1
+        producer = await self._producing.open(command, outlet, address, queued)
+        if not self._queues or not command.name:
+            return producer, -1
+        try:
+            return producer, await self._last_captured(producer.name)
+        except PulsarishError:
+            self.remove_producer(producer)
+            raise
+
+    async def _last_captured(self, producer: str) -> int:
+        last = -1
+        for queue in self._queues:
+            try:
+                last = max(last, await queue.last_sequence_id(self.name, producer))
+            except PulsarishError as error:
+                if queue.rule.when_full == "pause":
+                    raise ServiceNotReady(f"topic {self.name}: {error}") from None
+        return last
 
     def remove_producer(self, producer: Producer) -> None:
         """Remove a producer that its client closed or lost."""

@@ -212,9 +212,14 @@ class CaptureStore:
     async def store(self, request: pb.CaptureRequest) -> pb.CaptureResponse:
         """Publish entries. The answer says which of them have an outcome."""
         outcomes = _Outcomes(sum(len(run.entries) for run in request.runs))
+        next_sequence_id = 0
         try:
             async with self._world.clock.timeout(self._timeout_seconds):
-                await self._store(request, outcomes)
+                topic = await self._topic(request)
+                if not request.ask:
+                    await self._store(request, topic, outcomes)
+                elif (marks := topic.publishing.dedup_marks) is not None:
+                    next_sequence_id = marks.last_sequence_id(request.ask) + 1
         except TimeoutError:
             outcomes.failed(
                 ServiceNotReady(
@@ -226,6 +231,7 @@ class CaptureStore:
             outcomes.failed(error)
         answer = pb.CaptureResponse(
             done=outcomes.first_open,
+            next_sequence_id=next_sequence_id,
             refused=[
                 pb.CaptureRefusal(index=index, code=error.code, message=str(error))
                 for index, error in sorted(outcomes.refused.items())
@@ -236,11 +242,22 @@ class CaptureStore:
             answer.code, answer.message = outcomes.error.code, str(outcomes.error)
         return answer
 
-    async def _store(self, request: pb.CaptureRequest, outcomes: _Outcomes) -> None:
+    async def _topic(self, request: pb.CaptureRequest) -> Topic:
+        """Return the persistent topic, loaded, and create it if it may be.
+
+        Raises ``NotOwner``, and the errors of a lookup and of a load.
+        """
         name = TopicName.parse(request.into)
         found = await self._lookup.find(name, authoritative=True)
         if found.broker.instance_id != self._registry.instance_id:
             raise NotOwner(f"broker {found.broker.broker_id} serves {name}, and not this one")
+        on_created = self._gate.on_created("CreateTopic", BROKER_ITSELF, name)
+        topic = await self._topics.topic(name.full, on_created=on_created)
+        assert isinstance(topic, Topic)
+        return topic
+
+    async def _store(self, request: pb.CaptureRequest, topic: Topic, outcomes: _Outcomes) -> None:
+        name = topic.name
         tenant, namespace, _ = request.rule.split("/", 2)
         bundle = Bundle(tenant, namespace, request.range)
         turn = request.epoch, request.attempt
@@ -248,9 +265,6 @@ class CaptureStore:
             name.full, request.rule, bundle, turn, self._world.clock.monotonic()
         ):
             raise _late(request)
-        on_created = self._gate.on_created("CreateTopic", BROKER_ITSELF, name)
-        topic = await self._topics.topic(name.full, on_created=on_created)
-        assert isinstance(topic, Topic)
         # Its rights and limits are those of any producer: exclusive ones, quotas, their number.
         opening = OpenProducer(0, 0, name.full, f"{request.sender} {bundle}", request.attempt)
         connected, _ = await topic.open_producer(

@@ -109,8 +109,9 @@ class CaptureRefusal(_message.Message):
     def __init__(self, index: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class CaptureRequest(_message.Message):
-    __slots__ = ["admin_key", "attempt", "epoch", "into", "range", "rule", "runs", "sender"]
+    __slots__ = ["admin_key", "ask", "attempt", "epoch", "into", "range", "rule", "runs", "sender"]
     ADMIN_KEY_FIELD_NUMBER: _ClassVar[int]
+    ASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INTO_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +120,7 @@ class CaptureRequest(_message.Message):
     RUNS_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     admin_key: str
+    ask: str
     attempt: int
     epoch: int
     into: str
@@ -126,19 +128,21 @@ class CaptureRequest(_message.Message):
     rule: str
     runs: _containers.RepeatedCompositeFieldContainer[CapturedRun]
     sender: str
-    def __init__(self, admin_key: _Optional[str] = ..., into: _Optional[str] = ..., rule: _Optional[str] = ..., range: _Optional[str] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., sender: _Optional[str] = ..., runs: _Optional[_Iterable[_Union[CapturedRun, _Mapping]]] = ...) -> None: ...
+    def __init__(self, admin_key: _Optional[str] = ..., into: _Optional[str] = ..., rule: _Optional[str] = ..., range: _Optional[str] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., sender: _Optional[str] = ..., runs: _Optional[_Iterable[_Union[CapturedRun, _Mapping]]] = ..., ask: _Optional[str] = ...) -> None: ...
 
 class CaptureResponse(_message.Message):
-    __slots__ = ["code", "done", "message", "refused"]
+    __slots__ = ["code", "done", "message", "next_sequence_id", "refused"]
     CODE_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     code: int
     done: int
     message: str
+    next_sequence_id: int
     refused: _containers.RepeatedCompositeFieldContainer[CaptureRefusal]
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., done: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[CaptureRefusal, _Mapping]]] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., done: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[CaptureRefusal, _Mapping]]] = ..., next_sequence_id: _Optional[int] = ...) -> None: ...
 
 class CapturedRun(_message.Message):
     __slots__ = ["entries", "producer"]
