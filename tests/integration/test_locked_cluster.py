@@ -283,6 +283,47 @@ def test_a_program_goes_on_with_new_tokens_when_brokers_are_killed(
             consumer.acknowledge(message)
 
 
+def test_what_is_acknowledged_as_captured_is_there_when_owners_are_killed(
+    cluster: Cluster, admin: Admin
+) -> None:
+    """Brokers publish to the persistent topic, also of another broker, in their own name."""
+    source, into = "non-persistent://public/default/live.1", "persistent://public/default/captured"
+    admin.namespaces.grant_permission(NAMESPACE, "sensors", ["produce"])
+    admin.namespaces.set_capture(NAMESPACE, "live", "live.*", into, acknowledged="stored")
+    sensors = pulsarish.AuthenticationToken(token(cluster, "sensors"))
+    profile = Profiles.read(profiles_of(cluster)).get(ADMINISTRATOR)
+    with (
+        own_client(cluster, sensors) as client,
+        pulsarish.Client(profile.url, **profile.arguments(profile.url)) as reading,
+    ):
+        consumer = reading.subscribe(
+            into,
+            "s",
+            initial_position=pulsarish.InitialPosition.Earliest,
+            ack_receipt_enabled=True,
+        )
+        producer = opened(lambda: client.create_producer(source))
+        for number in range(10):
+            producer.send(b"%d" % number)
+        for _ in range(5):
+            consumer.acknowledge(consumer.receive(30_000))
+        consumer.close()
+        for index, name in enumerate(("broker-1", "broker-2"), 1):
+            cluster.kill(name)
+            cluster.start(cluster.node(name))
+            for number in range(index * 10, index * 10 + 10):
+                producer.send(b"%d" % number)
+        consumer = reading.subscribe(into, "s")
+        found: list[int] = []
+        while len(set(found)) < 25:
+            message = consumer.receive(30_000)
+            found.append(int(message.data()))
+            assert message.properties()["pulsarish-captured-from"] == source
+        firsts = list(dict.fromkeys(found))
+        assert firsts == list(range(5, 30))  # the position was kept
+    admin.namespaces.remove_capture(NAMESPACE, "live")
+
+
 def test_the_administration_wants_a_token(cluster: Cluster) -> None:
     def admin_as(authentication: pulsarish.Authentication | None) -> Admin:
         return Admin(

@@ -12,10 +12,14 @@ from pulsarish.broker.nonpersistent.captured_entry import CAPTURED_FROM, capture
 from pulsarish.broker.nonpersistent.captures import Captures
 from pulsarish.client.enums import CompressionType, InitialPosition
 from pulsarish.client.message_id import MessageId
+from pulsarish.model.captures import CAPTURES_MAX
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
+from pulsarish.sim.workloads.captured import run_captured
+from tests.integration.test_broker_http import Web
+from tests.integration.test_policies import run as over_http
 from tests.support.brokered import Brokered, play_with_brokers
-from tests.support.brokers import find
+from tests.support.brokers import BrokerCluster, find
 
 INTO = "persistent://public/default/stored"
 SOURCE = "non-persistent://public/default/sensors.1.temperature"
@@ -62,6 +66,57 @@ async def kill(run: Brokered, topic: str) -> None:
     run.node(name).crash()
     await run.world.clock.sleep(1)
     _ = await run.cluster.start_broker(name)
+
+
+def test_both_owners_keep_what_they_acknowledge_and_its_order() -> None:
+    for seed in range(60):
+        run_captured(seed)
+
+
+def test_rules_over_http() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        space = "/admin/v2/namespaces/public/default"
+        path = f"{space}/captures"
+        assert await web("GET", path) == (200, {})
+        assert (await web("POST", f"{path}/r", {"pattern": "a.*", "into": INTO}))[0] == 204
+        rule = {
+            "pattern": "a.*",
+            "into": INTO,
+            "syntax": "wildcard",
+            "acknowledged": "received",
+            "whenFull": "pause",
+            "pendingMaxBytes": 8 << 20,
+        }
+        assert await web("GET", path) == (200, {"r": rule})
+        assert await web("GET", f"{path}/r") == (200, rule)
+        assert (await web("GET", space))[1]["captures"] == {"r": rule}
+        parted = "persistent://public/default/parted"
+        assert (await web("PUT", "/admin/v2/persistent/public/default/parted/partitions", 2))[
+            0
+        ] == 204
+        for name, body, status, reason in (
+            ("r", {"pattern": "a..b", "into": INTO}, 412, "empty"),
+            ("r", {"pattern": "*"}, 400, "into"),
+            ("r", {"pattern": "*", "into": "persistent://public/none/t"}, 404, "public/none"),
+            ("r", {"pattern": "*", "into": parted}, 412, "parted-partition-0"),
+            ("a%2Fb", {"pattern": "*", "into": INTO}, 412, "slash"),
+        ):
+            found = await web("POST", f"{path}/{name}", body)
+            assert (found[0], reason in found[1]["reason"]) == (status, True), found
+        one = {"pattern": "*", "into": f"{parted}-partition-0"}
+        for number in range(CAPTURES_MAX - 1):
+            assert (await web("POST", f"{path}/r{number}", one))[0] == 204
+        assert "most that are allowed" in (await web("POST", f"{path}/more", one))[1]["reason"]
+        assert (await web("POST", f"{path}/r", one))[0] == 204
+        assert (await web("DELETE", f"{path}/r"))[0] == 204
+        for method in ("GET", "DELETE"):
+            found = await web(method, f"{path}/r")
+            assert (found[0], "namespaces captures" in found[1]["reason"]) == (404, True)
+        # A namespace cannot be created with rules: that would ask for no right to publish.
+        body = {"captures": {"r": rule}}
+        assert "each rule" in (await web("PUT", "/admin/v2/namespaces/public/n", body))[1]["reason"]
+
+    over_http(scenario)
 
 
 @pytest.mark.parametrize("batching", [False, True])

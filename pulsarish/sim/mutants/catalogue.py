@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from pulsarish.sim.mutants.balance import BALANCE_MUTANTS
+from pulsarish.sim.mutants.captures import CAPTURE_MUTANTS
 from pulsarish.sim.mutants.cluster import CLUSTER_MUTANTS
 from pulsarish.sim.mutants.containment import CONTAINMENT_MUTANTS
 from pulsarish.sim.mutants.disk import DISK_MUTANTS
@@ -50,6 +51,7 @@ _ALL: Final = (
     *BALANCE_MUTANTS,
     *PLACEMENT_MUTANTS,
     *ORPHAN_MUTANTS,
+    *CAPTURE_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}

@@ -117,6 +117,31 @@ def test_options_that_no_broker_has_are_said_to_be_none(server: AdminServer) -> 
             None,
         ),
         (
+            "namespaces set-capture acme/orders --pattern a.* --into persistent://acme/x/t",
+            f"POST {SPACE}/captures/t",
+            {
+                "pattern": "a.*",
+                "into": "persistent://acme/x/t",
+                "syntax": "wildcard",
+                "acknowledged": "received",
+                "whenFull": "pause",
+            },
+        ),
+        (
+            """namespaces set-capture acme/orders --name r --pattern .* --regex
+            --into persistent://acme/x/t --acknowledged stored --pending-max 1MB""",
+            f"POST {SPACE}/captures/r",
+            {
+                "pattern": ".*",
+                "into": "persistent://acme/x/t",
+                "syntax": "regex",
+                "acknowledged": "stored",
+                "whenFull": "pause",
+                "pendingMaxBytes": 1 << 20,
+            },
+        ),
+        ("namespaces remove-capture acme/orders r", f"DELETE {SPACE}/captures/r", None),
+        (
             "namespaces set-anti-affinity-group acme/orders g",
             f"POST {SPACE}/antiAffinity",
             "g",
@@ -156,6 +181,9 @@ def test_rules_of_placement_are_shown(server: AdminServer) -> None:
     ):
         server.answer(f"GET {path}", body=answer)
     server.answer(f"GET {SPACE}/antiAffinity", body=b"g")
+    capture = {"pattern": "a.*", "into": "persistent://acme/x/t", "acknowledged": "stored"}
+    server.answer(f"GET {SPACE}/captures", body={"r": capture})
+    server.answer(f"GET {SPACE}/captures/r", body=capture)
     for arguments, words in [
         ("isolation-policies list", ["pay", "pay/.*, p/x", "b1"]),
         ("isolation-policies get pay", ["pay/.*", "p/x", "b1"]),
@@ -165,6 +193,8 @@ def test_rules_of_placement_are_shown(server: AdminServer) -> None:
         ("failure-domains get rack-1", ["b1", "b2"]),
         ("namespaces anti-affinity-namespaces g --tenant acme", ["acme/orders"]),
         ("namespaces get-anti-affinity-group acme/orders", ["g"]),
+        ("namespaces captures acme/orders", ["r", "a.*", "stored"]),
+        ("namespaces get-capture acme/orders r", ["a.*", "persistent://acme/x/t"]),
     ]:
         done = run(server, *arguments.split())
         assert done.exit_code == 0, done.stderr
