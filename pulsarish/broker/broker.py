@@ -187,7 +187,7 @@ class Broker:
             world.random,
             is_open=self._topics.is_open,
         )
-        captured = CaptureStore(world, config, self._topics, gate, lookup, self._ownership.registry)
+        captured = CaptureStore(world, config, self._topics, gate, lookup, self._ownership)
         self._topics.not_kept.captures.begin(captured.send)
         self._traffic = traffic = ConnectionTraffic(world.clock, config)
         self._face = GrpcFace(

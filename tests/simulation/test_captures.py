@@ -159,6 +159,13 @@ def test_messages_are_stored_with_what_they_have(batching: bool) -> None:
     play_with_brokers(scenario, brokers=2)
 
 
+async def stop(run: Brokered, topic: str) -> None:
+    name = await owner(run, topic)
+    await run.cluster.stop_broker(name)
+    run.node(name).crash()
+    _ = await run.cluster.start_broker(name)
+
+
 @pytest.mark.parametrize(
     ("fault", "topic"), [(kill, SOURCE), (kill, INTO), (leave, SOURCE), (leave, INTO)]
 )
@@ -191,7 +198,10 @@ def test_what_is_acknowledged_as_stored_is_there_in_order(
 
 
 @pytest.mark.parametrize("topic", [SOURCE, INTO])
-def test_an_unload_loses_nothing_that_was_received(topic: str) -> None:
+@pytest.mark.parametrize("leaves", [leave, stop])
+def test_what_was_received_is_stored_before_a_bundle_leaves_in_order(
+    leaves: Callable[[Brokered, str], Awaitable[None]], topic: str
+) -> None:
     async def scenario(run: Brokered) -> None:
         await capture(run)
         producer = await run.client().create_producer(SOURCE, batching_enabled=False)
@@ -204,7 +214,7 @@ def test_an_unload_loses_nothing_that_was_received(topic: str) -> None:
 
         publishing = asyncio.get_running_loop().create_task(publish())
         await run.until(lambda: len(sent) >= MESSAGES // 2)
-        await leave(run, topic)
+        await leaves(run, topic)
         await publishing
         _ = await asyncio.gather(*sent)
         await run.world.clock.sleep(5)

@@ -43,6 +43,7 @@ _BATCH_ENTRIES_MAX: Final = 1_000
 _RETRY_SECONDS: Final = 0.1
 _RETRY_SECONDS_MAX: Final = 2.0
 _SETTLE_SECONDS_MAX: Final = 3.0
+_FAILING_SECONDS: Final = 1.0
 _LOG_AGAIN_SECONDS: Final = 60.0
 
 SendCaptured = Callable[[pb.CaptureRequest], Awaitable[pb.CaptureResponse]]
@@ -103,8 +104,6 @@ class CaptureQueue:
         self.bundle = bundle
         self.has_ended = False
         """Whether nothing is sent any more: the bundle left, or the rule is gone."""
-        self.is_failing = False
-        """Whether the last request stored nothing."""
         self._captures = captures
         self._epoch = epoch
         self._is_removed = False
@@ -112,6 +111,7 @@ class CaptureQueue:
         self._put_count = 0
         self._is_sending = False
         self._settled = asyncio.Event()
+        self._failing_since: float | None = None
         self._backoff = Backoff(_RETRY_SECONDS, _RETRY_SECONDS_MAX)
 
     @property
@@ -164,8 +164,14 @@ class CaptureQueue:
         self._captures.wake()
         self._settled.set()
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether nothing could be stored for longer than it takes to find another owner."""
+        since = self._failing_since
+        return since is not None and self._captures.now() - since >= _FAILING_SECONDS
+
     async def settled(self) -> None:
-        """Wait until nothing waits any more, or until a request fails."""
+        """Wait until nothing waits any more, or until requests fail for a while."""
         while self._waiting and not self.has_ended and not self.is_failing:
             self._settled.clear()
             await self._settled.wait()
@@ -217,10 +223,14 @@ class CaptureQueue:
             answer = pb.CaptureResponse(code=error.code, message=str(error))
         if self.has_ended:
             return
-        self.is_failing = answer.done == 0
+        if answer.done or not answer.code:
+            self._failing_since = None
+        elif self._failing_since is None:
+            self._failing_since = self._captures.now()
         self._note_outcomes(answer)
         if answer.code:
             self._captures.report(self, answer.message)
+            self._settled.set()
             await self._captures.pause(self._backoff.next_seconds())
             await self._read_rule()
         else:
@@ -422,6 +432,10 @@ class Captures:
         request.sender, request.attempt = self._sender, self._attempts_count
         assert self._send is not None
         return await self._send(request)
+
+    def now(self) -> float:
+        """Return monotonic seconds."""
+        return self._world.clock.monotonic()
 
     async def pause(self, seconds: float) -> None:
         await self._world.clock.sleep(seconds)

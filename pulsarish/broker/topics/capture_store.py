@@ -25,11 +25,13 @@ from pulsarish.broker.clients.commands import (
 from pulsarish.broker.clients.producer import Producer, PublishRequest
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.bundles import Bundle
+from pulsarish.broker.ownership.core import Theirs
 from pulsarish.broker.ownership.lookup import Lookup
-from pulsarish.broker.ownership.registry import BrokerRegistry
+from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.publishing.dedup_log import BatchPartlyStored
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
+from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import (
     InvalidArgument,
     NotAllowed,
@@ -177,13 +179,16 @@ class CaptureStore:
         topics: LoadedTopics,
         gate: Gate,
         lookup: Lookup,
-        registry: BrokerRegistry,
+        ownership: Ownership,
     ) -> None:
         self._world = world
         self._topics = topics
         self._gate = gate
         self._lookup = lookup
-        self._registry = registry
+        self._ownership = ownership
+        # What was found out about bundles of other brokers, until it proves wrong.
+        self._owners: dict[Bundle, BrokerRegistration] = {}
+        self._suspects: set[Bundle] = set()
         self._timeout_seconds = config.http_request_timeout_seconds
         self._turns = CaptureTurns()
 
@@ -192,22 +197,51 @@ class CaptureStore:
 
         Raises the errors of a lookup, and ``ServiceNotReady`` when the owner does not answer.
         """
-        found = await self._lookup.find(TopicName.parse(request.into), authoritative=True)
-        if found.broker.instance_id == self._registry.instance_id:
+        name = TopicName.parse(request.into)
+        bundle = await self._topics.bundle(name)
+        if self._topics.bundles.serves(bundle):
             return await self.store(request)
-        request.admin_key = found.broker.admin_key
+        owner = self._owners.get(bundle)
+        if owner is None:
+            owner = self._owners[bundle] = await self._owner(name, bundle)
+        if owner.instance_id == self._ownership.registry.instance_id:
+            del self._owners[bundle]
+            return await self.store(request)
+        request.admin_key = owner.admin_key
         try:
             data = await self._world.connections.call(
-                found.broker.address,
+                owner.address,
                 "broker.capture",
                 request.SerializeToString(),
                 timeout_seconds=self._timeout_seconds,
             )
         except (StreamBroken, TimeoutError, CallFailed) as error:
+            self._forget(bundle)
+            self._suspects.add(bundle)
             raise ServiceNotReady(
-                f"broker {found.broker.broker_id} did not answer for {request.into}: {error}"
+                f"broker {owner.broker_id} did not answer for {request.into}: {error}"
             ) from None
-        return pb.CaptureResponse.FromString(data)
+        answer = pb.CaptureResponse.FromString(data)
+        if answer.code:
+            self._forget(bundle)
+        return answer
+
+    def _forget(self, bundle: Bundle) -> None:
+        _ = self._owners.pop(bundle, None)
+
+    async def _owner(self, name: TopicName, bundle: Bundle) -> BrokerRegistration:
+        """Return the owner of a persistent topic, also while this broker stops.
+
+        A lookup evicts an owner that is gone, and has a bundle without an owner taken. Raises its
+        errors.
+        """
+        await self._topics.bundles.left(bundle)
+        if bundle not in self._suspects:
+            found = await self._ownership.owner(bundle)
+            if isinstance(found, Theirs):
+                return found.registration
+        self._suspects.discard(bundle)
+        return (await self._lookup.find(name, authoritative=True)).broker
 
     async def store(self, request: pb.CaptureRequest) -> pb.CaptureResponse:
         """Publish entries. The answer says which of them have an outcome."""
@@ -248,9 +282,10 @@ class CaptureStore:
         Raises ``NotOwner``, and the errors of a lookup and of a load.
         """
         name = TopicName.parse(request.into)
-        found = await self._lookup.find(name, authoritative=True)
-        if found.broker.instance_id != self._registry.instance_id:
-            raise NotOwner(f"broker {found.broker.broker_id} serves {name}, and not this one")
+        if not self._topics.bundles.serves(await self._topics.bundle(name)):
+            found = await self._lookup.find(name, authoritative=True)
+            if found.broker.instance_id != self._ownership.registry.instance_id:
+                raise NotOwner(f"broker {found.broker.broker_id} serves {name}, and not this one")
         on_created = self._gate.on_created("CreateTopic", BROKER_ITSELF, name)
         topic = await self._topics.topic(name.full, on_created=on_created)
         assert isinstance(topic, Topic)
