@@ -105,7 +105,7 @@ class CaptureQueue:
         self.has_ended = False
         """Whether nothing is sent any more: the bundle left, or the rule is gone."""
         self._captures = captures
-        self._epoch = epoch
+        self.epoch = epoch
         self._is_removed = False
         self._waiting: deque[_Waiting] = deque()
         self._put_count = 0
@@ -136,7 +136,10 @@ class CaptureQueue:
         if self._is_removed and receipt is not None:
             receipt.settle()
         if self.has_ended or (self.rule.when_full == "drop" and not self._takes_more):
-            self._captures.dropped(self, 1, "too many bytes wait to be stored")
+            gone = "the rule or the bundle is gone"
+            self._captures.dropped(
+                self, 1, gone if self.has_ended else "too many bytes wait to be stored"
+            )
             return
         self._waiting.append(_Waiting(source, entry, receipt))
         self._put_count += 1
@@ -192,6 +195,8 @@ class CaptureQueue:
                 )
             self._settled.clear()
             await self._settled.wait()
+        if self.has_ended:
+            return -1
         request = pb.CaptureRequest(
             into=self.rule.into, rule=self.full_name, ask=captured_producer(source, producer)
         )
@@ -214,7 +219,7 @@ class CaptureQueue:
             into=self.rule.into,
             rule=self.full_name,
             range=self.bundle.range,
-            epoch=self._epoch,
+            epoch=self.epoch,
             runs=_runs(captured_entry(each.entry, each.source) for each in batch),
         )
         try:
@@ -359,6 +364,7 @@ class Captures:
             queue = CaptureQueue(self, name, rule, bundle, epoch)
             self._queues[bundle, name] = queue
         queue.use(rule)
+        queue.epoch = max(queue.epoch, epoch)
         return queue
 
     def _end_removed(self, bundle: Bundle, rules: Mapping[str, CaptureRule]) -> None:
