@@ -6,6 +6,7 @@ to it.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -289,6 +290,64 @@ class Topics(PolicyCalls):
     def remove_policies(self, topic: str) -> None:
         """Remove all of the topic's policies; those of its namespace then apply."""
         self._transport.request("DELETE", [*topic_path(topic), "policies"])
+
+    # -- schedules
+
+    def schedules(self, topic: str) -> Record:
+        """Return the schedules of a topic by name, as ``schedule`` does."""
+        return self._transport.record("GET", *topic_path(topic), "schedules")
+
+    def schedule(self, topic: str, name: str, *, count: int = 5) -> Record:
+        """Return a schedule: its fields, the ``payload`` in base64, and ``next``, the next
+        ``count`` instants, as text in UTC.
+        """
+        query = {"count": str(count)}
+        return self._transport.record("GET", *topic_path(topic), "schedules", name, query=query)
+
+    def set_schedule(
+        self,
+        topic: str,
+        name: str,
+        cron: str,
+        *,
+        timezone: str = "UTC",
+        payload: bytes = b"",
+        key: str = "",
+        properties: Mapping[str, str] | None = None,
+        missed: str = "last",
+    ) -> None:
+        """Create or replace a schedule: the topic's owner publishes the message whenever ``cron``
+        says so.
+
+        Args:
+            cron: five fields, or six with the second first.
+            missed: what to publish of instants that are more than a minute late: ``last``,
+                ``skip`` or ``all``, of which 100.
+
+        Raises ``InvalidArgument``, which names the field, ``LimitReached``, and ``NotAllowed`` for
+        a partitioned topic: name one of its partitions.
+        """
+        body = {
+            "cron": cron,
+            "timezone": timezone,
+            "payload": b64encode(payload).decode(),
+            "key": key,
+            "properties": dict(properties or {}),
+            "missed": missed,
+        }
+        self._transport.request("PUT", [*topic_path(topic), "schedules", name], body=body)
+
+    def remove_schedule(self, topic: str, name: str) -> None:
+        """Remove a schedule. Raises ``NotFound``."""
+        self._transport.request("DELETE", [*topic_path(topic), "schedules", name])
+
+    def pause_schedule(self, topic: str, name: str) -> None:
+        """Pause a schedule. Raises ``NotFound``."""
+        self._transport.request("POST", [*topic_path(topic), "schedules", name, "pause"])
+
+    def resume_schedule(self, topic: str, name: str) -> None:
+        """Resume a schedule; what was due in the pause is left out. Raises ``NotFound``."""
+        self._transport.request("POST", [*topic_path(topic), "schedules", name, "resume"])
 
     # -- changes of a topic
 

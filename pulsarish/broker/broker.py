@@ -41,6 +41,7 @@ from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.loader import MakeTopic
 from pulsarish.broker.topics.orphan_search import OrphanSearch
+from pulsarish.broker.topics.schedule_clock import ScheduleClock
 from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.broker.topics.topic_lists import TopicLists
@@ -279,7 +280,9 @@ class Broker:
         self._sweeper = Sweeper(
             world, config, records, self._namespaces, self._ownership, admin.sweep
         )
+        self._schedules = ScheduleClock(world, records, self._ownership, admin.publish_due)
         metrics.add_sweeping(self._sweeper, self.orphans)
+        metrics.add_schedules(self._schedules, self._topics.schedule_counts)
         scrapers = Permission.ANY_ROLE if config.authenticate_metrics_endpoint else Permission.NONE
         routes = [
             *admin.routes(),
@@ -359,6 +362,7 @@ class Broker:
         await self._ownership.start(template)
         self._audit_topic.start(self.broker_id, partial(self._publish_audit_lines, self.broker_id))
         self._sweeper.start()
+        self._schedules.start()
         self.orphans.start()
         self._balancer.start()
         self._splitter.start()
@@ -499,6 +503,7 @@ class Broker:
         self._ownership.stop_serving()
         self._topics.stop()
         self._sweeper.stop()
+        self._schedules.stop()
         self.orphans.stop()
         self._balancer.stop()
         self._options.stop()

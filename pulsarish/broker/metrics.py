@@ -27,7 +27,9 @@ from pulsarish.broker.stats.topic_metrics import TopicMetrics, WantedTopics
 from pulsarish.broker.topics.drain import Drain
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.orphan_search import OrphanSearch
+from pulsarish.broker.topics.schedule_clock import ScheduleClock
 from pulsarish.broker.topics.sweeper import Sweeper
+from pulsarish.broker.topics.topic_schedules import ScheduleCounts
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.metrics import Family, Histogram, Kind, Metrics, Page
@@ -395,6 +397,35 @@ class BrokerMetrics:
             "gauge",
             "Bytes of captured entries that wait to be stored.",
             lambda: captures.pending_bytes,
+        )
+
+    def add_schedules(self, clock: ScheduleClock, counts: ScheduleCounts) -> None:
+        """Add what the schedules of topics come to."""
+        read = self.registry.read
+        read(
+            "pulsarish_scheduled_topics",
+            "gauge",
+            "Topics that have schedules; 0 where this broker does not lead.",
+            lambda: clock.topics_count,
+        )
+        read(
+            "pulsarish_scheduled_messages_total",
+            "counter",
+            "Messages that this broker published by schedules.",
+            lambda: counts.published,
+        )
+        read(
+            "pulsarish_schedule_missed_total",
+            "counter",
+            "Instants of schedules that were left out because they were too late; of a long "
+            "time at most 101 are counted.",
+            lambda: counts.missed,
+        )
+        read(
+            "pulsarish_schedule_failures_total",
+            "counter",
+            "Runs in which a scheduled message could not be published; it is tried again.",
+            lambda: counts.failures,
         )
 
     def _tail_cache(self, topics: LoadedTopics, clock: Clock) -> None:

@@ -80,6 +80,7 @@ class ManagedLedger(ReadableLog):
         self._deletion = LedgerDeletion(topic, core, ledgers, self._change)
         self.views = Views(topic, ledgers, self._change, self._deletion)
         """The topic's compacted view."""
+        self.attributes = TopicAttributes(topic, self._change)
         self.trimmer = Trimmer(
             topic.name,
             core,
@@ -90,8 +91,8 @@ class ManagedLedger(ReadableLog):
             self._change,
             world,
             retention,
+            self.attributes,
         )
-        self.attributes = TopicAttributes(topic, self._change)
 
     @classmethod
     async def open(

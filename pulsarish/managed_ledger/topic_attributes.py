@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pulsarish.managed_ledger.owned_topic_record import Change, OwnedTopicRecord
-from pulsarish.metadata.records import LostRange
+from pulsarish.metadata.records import LostRange, ScheduleMarks
+from pulsarish.model.position import Position
+from pulsarish.runtime.seams import Op
 
 __all__ = ["TopicAttributes"]
 
@@ -68,3 +70,30 @@ class TopicAttributes:
         """Record that an exclusive producer has this epoch."""
         if epoch != self.producer_epoch:
             await self._change(lambda record: msgspec.structs.replace(record, producer_epoch=epoch))
+
+    @property
+    def schedule_marks(self) -> ScheduleMarks | None:
+        """What is decided of the topic's schedules; ``None`` without schedules."""
+        return self._topic.record.schedules
+
+    @property
+    def unsettled_after(self) -> Position | None:
+        """The entry behind which messages of schedules may be that are not noted yet.
+
+        What is behind it is not trimmed: only the log can tell what was published.
+        """
+        marks = self._topic.record.schedules
+        return None if marks is None or marks.after is None else Position(*marks.after)
+
+    async def set_schedule_marks(
+        self, marks: ScheduleMarks | None, with_ops: Sequence[Op] = ()
+    ) -> None:
+        """Record what is decided of the schedules, in one commit with ``with_ops``.
+
+        Raises ``Conflict`` when those are refused.
+        """
+        await self._change(
+            lambda record: msgspec.structs.replace(record, schedules=marks),
+            always=bool(with_ops),
+            with_ops=with_ops,
+        )

@@ -10,6 +10,7 @@ from pulsarish.managed_ledger.ledger_deletion import LedgerDeletion
 from pulsarish.managed_ledger.log_reader import LogReader
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.managed_ledger.owned_topic_record import Change
+from pulsarish.managed_ledger.topic_attributes import TopicAttributes
 from pulsarish.managed_ledger.trim import trimmable
 from pulsarish.managed_ledger.views import Views
 from pulsarish.metadata.records import TopicRecord
@@ -32,6 +33,7 @@ class Trimmer:
     """
 
     __slots__ = (
+        "_attributes",
         "_chain",
         "_change",
         "_core",
@@ -56,6 +58,7 @@ class Trimmer:
         change: Change,
         world: World,
         retention: Retention,
+        attributes: TopicAttributes,
     ) -> None:
         self.retention = retention
         self._name = name
@@ -67,6 +70,7 @@ class Trimmer:
         self._deletion = deletion
         self._change = change
         self._world = world
+        self._attributes = attributes
         self._is_due = False
 
     @property
@@ -95,6 +99,7 @@ class Trimmer:
                 self._chain.last_position() if safe_mark is None else safe_mark,
                 until_compacted=retention.until_compacted,
             )
+            mark = min(mark, self._attributes.unsettled_after or mark)
             count = trimmable(self._chain, mark, retention, self._world.clock.wall_ms())
             if count == 0 or self._stopped:
                 return 0

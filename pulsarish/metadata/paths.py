@@ -37,6 +37,7 @@ __all__ = [
     "RESOURCE_GROUPS",
     "RESTORED",
     "ROOTS",
+    "SCHEDULES",
     "TENANTS",
     "TOPICS",
     "UNDERREPLICATED",
@@ -68,6 +69,7 @@ __all__ = [
     "topic_deletion",
     "topic_incarnation",
     "topic_policies",
+    "topic_schedules",
     "underreplicated",
     "underreplicated_ids",
 ]
@@ -89,7 +91,7 @@ PLACEMENT: Final = "/placement"  # which brokers serve which bundles; missing: a
 RESOURCE_GROUPS: Final = "/resource-groups"
 OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
 # /topics/tenant/namespace/topic/cursors/subscription, .../policies, .../schemas/version,
-# .../incarnation-token, .../deletion-token
+# .../schedules, .../incarnation-token, .../deletion-token
 TOPICS: Final = "/topics"
 # /partitioned/tenant/namespace/topic, .../topic/policies, .../topic/schemas/version
 PARTITIONED: Final = "/partitioned"
@@ -101,6 +103,7 @@ RESTORED: Final = (
     "/restored"
 )
 DYNAMIC_OPTIONS: Final = "/dynamic-options"  # options that brokers change while they run
+SCHEDULES: Final = "/schedules"  # which topics have schedules
 # how often nodes have noted that the tree changed, so that they can recognise an older one
 AGE: Final = "/age"
 
@@ -277,6 +280,10 @@ def topic_policies(topic_path: str) -> str:
     its partitions.
     """
     return f"{topic_path}/policies"
+
+
+def topic_schedules(name: TopicName) -> str:
+    return f"{topic(name)}/schedules"
 
 
 def schemas(topic_path: str) -> str:

@@ -16,6 +16,7 @@ from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
 from pulsarish.model.placement import FailureDomain, IsolationPolicy
 from pulsarish.model.policies import ResourceGroup
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.model.schedule import Schedule
 
 __all__ = [
     "AgeRecord",
@@ -36,12 +37,15 @@ __all__ = [
     "PlacementRecord",
     "ResourceGroupRecord",
     "RestoredTree",
+    "ScheduleMarks",
+    "ScheduledTopics",
     "SchemaRecord",
     "SchemasRecord",
     "TenantRecord",
     "TopicLedger",
     "TopicPolicies",
     "TopicRecord",
+    "TopicSchedules",
     "UnderReplicated",
 ]
 
@@ -261,6 +265,19 @@ class CompactedView(msgspec.Struct, frozen=True):
     made_ms: int = 0
 
 
+class ScheduleMarks(msgspec.Struct, frozen=True):
+    """Up to when the instants of a topic's schedules are decided, by their names, in milliseconds;
+    0 or less: the schedule was changed, and begins when its owner is asked for it, but not before
+    that number without its sign.
+
+    With ``after``, the ledger and number of an entry, later instants may be in the log behind it:
+    their publisher has not noted yet what became of them.
+    """
+
+    decided_ms: dict[str, int] = {}
+    after: tuple[int, int] | None = None
+
+
 class TopicRecord(msgspec.Struct, frozen=True):
     """A topic: its chain of ledgers in order.
 
@@ -290,6 +307,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
     # names the node below the topic's that a later topic of the same name never has; "": a release
     # that made no such node created the topic, and no owner has opened it since
     incarnation: str = ""
+    schedules: ScheduleMarks | None = None  # None: the topic has no schedules
     token: str = ""
 
     @property
@@ -301,6 +319,25 @@ class TopicRecord(msgspec.Struct, frozen=True):
             *self.deleting,
             *(() if view is None or view.ledger_id < 0 else (view.ledger_id,)),
         )
+
+
+class TopicSchedules(msgspec.Struct, frozen=True):
+    """The schedules of a topic, by their names. Only the topic's owner changes them."""
+
+    schedules: dict[str, Schedule] = {}
+    token: str = ""
+
+
+class ScheduledTopics(msgspec.Struct, frozen=True):
+    """The topics that have schedules, by full name, each with the number of its last change.
+
+    A change of a topic's schedules is counted here in the same commit. So the leader watches only
+    this node. A topic that was deleted stays until the leader finds that.
+    """
+
+    topics: dict[str, int] = {}
+    changes_count: int = 0
+    token: str = ""
 
 
 class CursorRecord(msgspec.Struct, frozen=True):

@@ -140,6 +140,14 @@ class Flights:
                 "is not known yet; try again"
             ) from None
 
+    async def landed_of(self, name: str) -> None:
+        """Wait for the flight of a producer name, if there is one. Raises the errors of
+        ``landed``.
+        """
+        flight = self._by_name.get(name)
+        if flight is not None:
+            await self.landed(flight)
+
     async def all_landed(self) -> None:
         """Wait for all flights that exist now. Raises the errors of ``landed``."""
         for flight in list(self._by_name.values()):

@@ -31,6 +31,7 @@ from pulsarish.broker.http.routes.placement_routes import PlacementRoutes
 from pulsarish.broker.http.routes.policy_routes import NamespacePolicyRoutes
 from pulsarish.broker.http.routes.repair_routes import RepairRoutes
 from pulsarish.broker.http.routes.resource_group_routes import ResourceGroupRoutes
+from pulsarish.broker.http.routes.schedule_routes import ScheduleRoutes
 from pulsarish.broker.http.routes.schema_routes import SchemaRoutes
 from pulsarish.broker.http.routes.stats_routes import StatsRoutes
 from pulsarish.broker.http.routes.storage_routes import StorageRoutes
@@ -97,6 +98,9 @@ class Admin:
         audit = AuditRoutes(world, config, topics, owners, gate)
         self.publish_audit_lines = audit.publish
         """Has the owner of ``audit_topic`` store lines of this broker's audit trail."""
+        schedules = ScheduleRoutes(world, namespaces, topics, owners)
+        self.publish_due = schedules.ask
+        """Has the owner of a topic publish what is due of its schedules."""
         work = NamespaceWorkRoutes(records, namespaces, topics, owners, listing)
         self.move_bundle = work.move
         """Has a broker hand a bundle over to another one."""
@@ -116,6 +120,7 @@ class Admin:
             *PartitionRoutes(config, records, namespaces, lookups, topics, owners).routes(),
             *StatsRoutes(records, namespaces, topics, owners, statistics).routes(),
             *MessageRoutes(world, config, ledgers, namespaces, owners).routes(),
+            *schedules.routes(),
             *SubscriptionRoutes(world, config, records, namespaces, owners, topics).routes(),
         ]
         self._routes = [

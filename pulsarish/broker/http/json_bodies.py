@@ -42,6 +42,7 @@ __all__ = [
     "RackBody",
     "RecoverBody",
     "ResourceBody",
+    "ScheduleBody",
     "SchemaBody",
     "SchemaPayloadBody",
     "SchemaVersionBody",
@@ -50,6 +51,24 @@ __all__ = [
     "TenantBody",
     "UploadedSchemaBody",
 ]
+
+
+class ScheduleBody(msgspec.Struct, rename="camel"):
+    """A schedule of a topic. ``payload`` is base64, ``next`` the next instants.
+
+    ``decided_until``: up to here, what was due is published or left out; empty until the
+    leader broker knows of a change.
+    """
+
+    cron: str
+    timezone: str
+    payload: bytes
+    key: str
+    properties: dict[str, str]
+    missed: str
+    paused: bool
+    decided_until: str
+    next: list[str]
 
 
 class ErrorBody(msgspec.Struct):

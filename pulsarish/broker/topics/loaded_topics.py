@@ -31,6 +31,7 @@ from pulsarish.broker.topics.maintenance import Maintenance
 from pulsarish.broker.topics.policy_enforcement import abandoned_still
 from pulsarish.broker.topics.quota_watch import QuotaWatch
 from pulsarish.broker.topics.topic import Topic
+from pulsarish.broker.topics.topic_schedules import OwnedSchedules, ScheduleCounts
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
@@ -99,6 +100,7 @@ class LoadedTopics:
             self._policies,
             self.loaded,
         )
+        self.schedule_counts = ScheduleCounts()
         self.lost = LostData(self, ledgers, records, world.clock)
         self._maintenance = Maintenance(world, config, self)
         self._quotas = QuotaWatch(world)
@@ -183,6 +185,12 @@ class LoadedTopics:
         Raises the errors of ``topic``, and ``TooManyRequests``.
         """
         return await self.loader.load(name, create=create, on_created=on_created)
+
+    def schedules(self, topic: Topic) -> OwnedSchedules:
+        """Return the schedules of a loaded topic."""
+        if topic.schedules is None:
+            topic.schedules = OwnedSchedules(topic, self._records, self.schedule_counts)
+        return topic.schedules
 
     async def bundle(self, name: TopicName) -> Bundle:
         """Return the bundle of a topic. Raises ``NotFound`` (the namespace)."""

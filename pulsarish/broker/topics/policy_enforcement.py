@@ -269,10 +269,10 @@ def abandoned_still(topic: Topic, now_ms: int) -> bool:
 
 
 def _in_use(topic: Topic, mode: str) -> bool:
-    """Return whether producers, consumers, or the subscriptions that the policy's mode counts use
-    the topic.
+    """Return whether producers, consumers, schedules, or the subscriptions that the policy's mode
+    counts use the topic.
     """
-    if topic.connected:
+    if topic.connected or topic.log.attributes.schedule_marks is not None:
         return True
     # The compacted view counts like a subscription, as in Apache Pulsar: it may hold messages that
     # the log no longer has. So do messages that wait for the first compaction.

@@ -163,7 +163,7 @@ def _inactivity_due(
     now_ms: int,
 ) -> str:
     policy = policies[model.INACTIVE_TOPIC]
-    if not policy.delete_while_inactive:
+    if not policy.delete_while_inactive or record.schedules is not None:
         return ""
     last = chain.last_position()
     horizon = _horizon(record)

@@ -10,7 +10,7 @@ from pulsarish.broker.clients.commands import OpenProducer, Subscribe
 from pulsarish.broker.clients.consumer import Consumer, Outlet
 from pulsarish.broker.clients.interfaces import ServedSubscription
 from pulsarish.broker.clients.meters import TopicTraffic
-from pulsarish.broker.clients.producer import Producer, PublishRequest
+from pulsarish.broker.clients.producer import Flights, Producer, PublishRequest
 from pulsarish.broker.compaction.admission import check_compacted_read
 from pulsarish.broker.compaction.compaction import CompactionGate, TopicCompaction
 from pulsarish.broker.config import BrokerConfig
@@ -37,6 +37,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
+    from pulsarish.broker.topics.topic_schedules import OwnedSchedules
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
 __all__ = ["Topic"]
@@ -71,6 +72,7 @@ class Topic:
         "log",
         "name",
         "publishing",
+        "schedules",
         "scope",
         "topic_limits",
         "traffic",
@@ -93,6 +95,8 @@ class Topic:
         """
         self.name = name
         self.closed: PulsarishError | None = None
+        self.schedules: OwnedSchedules | None = None
+        """Set by ``LoadedTopics.schedules`` once they are needed."""
         self._is_notice_due = False  # closed, but clients have not been informed yet
         self.traffic = TopicTraffic(world.clock.monotonic())
         self.loaded_ms = world.clock.wall_ms()
@@ -211,6 +215,11 @@ class Topic:
     def producers(self) -> dict[str, Producer]:
         """Connected producers by name."""
         return self.publishing.producers
+
+    @property
+    def flights(self) -> Flights:
+        """Entries in flight, by the names of their producers."""
+        return self.publishing.flights
 
     @property
     def deduplication(self) -> bool:

@@ -26,6 +26,7 @@ from pulsarish.cli.admin.explain_view import print_explanation
 from pulsarish.cli.admin.grants import TOPIC_GRANT_COMMANDS
 from pulsarish.cli.admin.partitions import create_with_partitions, delete_topic, partitions
 from pulsarish.cli.admin.policies import PolicyGroup
+from pulsarish.cli.admin.schedules import schedules
 from pulsarish.cli.admin.stats_view import print_stats
 from pulsarish.cli.admin.topic_log import LOG_COMMANDS
 from pulsarish.cli.output import output_option, print_json, print_record, say
@@ -80,7 +81,7 @@ def topics() -> None:
     """
 
 
-for _command in (partitions, *LOG_COMMANDS, *COMPACTION_COMMANDS, *TOPIC_GRANT_COMMANDS):
+for _command in (partitions, schedules, *LOG_COMMANDS, *COMPACTION_COMMANDS, *TOPIC_GRANT_COMMANDS):
     topics.add_command(_command)
 
 

@@ -25,6 +25,7 @@ from pulsarish.sim.mutants.placement import PLACEMENT_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
 from pulsarish.sim.mutants.repair import REPAIR_MUTANTS
 from pulsarish.sim.mutants.rights import RIGHTS_MUTANTS
+from pulsarish.sim.mutants.schedules import SCHEDULE_MUTANTS
 from pulsarish.sim.mutants.storage import STORAGE_MUTANTS
 from pulsarish.sim.mutants.topic_log import LOG_MUTANTS
 from pulsarish.sim.workloads.safeguard import Mutant
@@ -52,6 +53,7 @@ _ALL: Final = (
     *PLACEMENT_MUTANTS,
     *ORPHAN_MUTANTS,
     *CAPTURE_MUTANTS,
+    *SCHEDULE_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import msgspec
 
 from pulsarish.broker.audit_topic import AuditLines
 from pulsarish.broker.clients.authorization import BROKER_ITSELF, Gate, Permission
-from pulsarish.broker.clients.commands import (
-    Answer,
-    OpenProducer,
-    ProducerClosed,
-    Receipts,
-    SendFailed,
-)
-from pulsarish.broker.clients.producer import PublishRequest
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.route import Call, Route, no_content
 from pulsarish.broker.http.routes.topic_routes import TOPIC
+from pulsarish.broker.publishing.own_messages import OwnMessages
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
-from pulsarish.model.errors import AuthorizationError, PulsarishError, ServiceNotReady
+from pulsarish.model.errors import AuthorizationError, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse, World
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -41,38 +33,6 @@ class _Lines(msgspec.Struct, forbid_unknown_fields=True):
     producer: str
     epoch: int
     lines: AuditLines
-
-
-class _Outcomes:
-    """What a producer's session would send to its client: here it is only counted."""
-
-    has_room = True
-
-    def __init__(self, count: int) -> None:
-        self._left_count = count
-        self.error: PulsarishError | None = None
-        self.done = asyncio.Event()
-
-    def put(self, answer: Answer) -> None:
-        match answer:
-            case Receipts():
-                self._left_count -= answer.count
-            case SendFailed():
-                self._left_count -= 1
-                self.error = self.error or answer.error
-            case ProducerClosed():
-                self._left_count = 0
-                self.error = self.error or answer.error
-            case _:
-                pass
-        if self._left_count <= 0:
-            self.done.set()
-
-    def deliver(self, consumer_id: int, deliveries: object) -> None:
-        raise AssertionError("a producer gets no messages")
-
-    def withdraw(self, consumer_id: int) -> int:
-        return 0
 
 
 class AuditRoutes:
@@ -127,41 +87,28 @@ class AuditRoutes:
         return no_content()
 
     async def _store(self, topic: Topic, body: _Lines) -> None:
-        outcomes = _Outcomes(len(body.lines))
-        opening = OpenProducer(0, 0, topic.name.full, body.producer, body.epoch)
-        producer, _ = await topic.open_producer(
-            opening, outcomes, f"broker {body.broker}", lambda _turn, _name: None
-        )
         clock, timeout_seconds = self._world.clock, self._config.http_request_timeout_seconds
         entries = [
-            memoryview(
-                encode_entry(
-                    MessageMetadata(
-                        producer_name=producer.name,
-                        sequence_id=sequence,
-                        publish_time=clock.wall_ms(),
-                        partition_key=body.broker,
-                    ),
-                    line.encode(),
-                )
+            encode_entry(
+                MessageMetadata(
+                    producer_name=body.producer,
+                    sequence_id=sequence,
+                    publish_time=clock.wall_ms(),
+                    partition_key=body.broker,
+                ),
+                line.encode(),
             )
             for sequence, line in body.lines
         ]
-        size_bytes = sum(map(len, entries))
+        messages = OwnMessages(topic, clock, len(entries))
+        await messages.open(body.producer, body.epoch, f"broker {body.broker}")
         try:
             async with clock.timeout(timeout_seconds):
-                await topic.wait_for_room()
-                request = PublishRequest(
-                    len(entries), size_bytes, lambda _request, _bytes: None, clock.monotonic()
-                )
-                topic.publish(producer, entries, request)
-                await outcomes.done.wait()
+                await messages.publish(entries)
         except TimeoutError:
             raise ServiceNotReady(
                 f"{topic.name} has not stored {len(entries)} audit lines within "
                 f"{timeout_seconds:g} s"
             ) from None
         finally:
-            topic.remove_producer(producer)
-        if outcomes.error is not None:
-            raise outcomes.error
+            messages.close()
