@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -71,6 +73,14 @@ _GRACE_SECONDS = 1.0
 # Time for clients to read that their producers and consumers were closed, before their streams
 # break.
 _FAREWELL_SECONDS = 0.1
+
+
+class _Serve(Protocol):
+    """Begins to listen on an address."""
+
+    def __call__(
+        self, address: str, /, *, tls: TlsServerConfig | None, is_shared: bool = False
+    ) -> Awaitable[Listener]: ...
 
 
 def _no_lag() -> float:
@@ -322,6 +332,7 @@ class Broker:
             ),
         )
         self._listeners: list[Listener] = []
+        self._shared_listeners: list[Listener] = []
 
     async def start(self) -> None:
         """Start the broker.
@@ -370,6 +381,11 @@ class Broker:
         self._watchdog.start()
         self._sessions.start()
         self._ready = True
+        # Last: until then a broker that serves takes the connections to these.
+        for shared in self._config.shared():
+            serve = self._faces(shared.listener)[shared.face]
+            tls = tls_of_server(self._config) if shared.is_tls else None
+            self._shared_listeners.append(await serve(shared.address, tls=tls, is_shared=True))
         _log.info(
             "serving",
             broker=self.broker_id,
@@ -386,35 +402,35 @@ class Broker:
         """Return the handlers of streams for one listener's port."""
         return self._face.streams(came_in_on)
 
+    def _faces(self, listener: str) -> dict[str, _Serve]:
+        """Return what begins to listen for clients of a listener, by the scheme without TLS."""
+        connections = self._world.connections
+        largest = self._config.max_message_size_bytes + _MESSAGE_ROOM_BYTES
+        streams, calls = self.streams(listener), self.calls.handlers(listener)
+        return {
+            "pulsarish": partial(
+                connections.serve, streams=streams, calls=calls, message_bytes_max=largest
+            ),
+            "http": partial(
+                connections.serve_http,
+                handler=partial(self.http.handle, came_in_on=listener),
+                body_limit=self.http.body_limit,
+            ),
+            "pulsar": partial(
+                connections.serve_bytes, factory=partial(self._binary.connection, listener)
+            ),
+            "framed": partial(
+                connections.serve_framed, streams=streams, calls=calls, message_bytes_max=largest
+            ),
+        }
+
     async def _listen(self, plan: ListenerPlan) -> ListenerAddresses:
         """Bind the ports of a listener. Return the addresses that its clients get."""
-        connections = self._world.connections
         secure = tls_of_server(self._config)
-        largest = self._config.max_message_size_bytes + _MESSAGE_ROOM_BYTES
-        streams = self.streams(plan.name)
-
-        async def grpc(bind: str, tls: TlsServerConfig | None) -> Listener:
-            calls = self.calls.handlers(plan.name)
-            return await connections.serve(bind, streams, calls, message_bytes_max=largest, tls=tls)
-
-        async def framed(bind: str, tls: TlsServerConfig | None) -> Listener:
-            calls = self.calls.handlers(plan.name)
-            return await connections.serve_framed(
-                bind, streams, calls, message_bytes_max=largest, tls=tls
-            )
-
-        async def web(bind: str, tls: TlsServerConfig | None) -> Listener:
-            handle = partial(self.http.handle, came_in_on=plan.name)
-            return await connections.serve_http(
-                bind, handle, body_limit=self.http.body_limit, tls=tls
-            )
-
-        async def binary(bind: str, tls: TlsServerConfig | None) -> Listener:
-            connection = partial(self._binary.connection, plan.name)
-            return await connections.serve_bytes(bind, connection, tls=tls)
+        faces = self._faces(plan.name)
 
         async def at(
-            serve: Callable[[str, TlsServerConfig | None], Awaitable[Listener]],
+            scheme: str,
             bind: str,
             advertised: str,
             transport: str = "",
@@ -422,27 +438,27 @@ class Broker:
             """Bind an address, if there is one. Return what clients get."""
             if not bind:
                 return transport + advertised if advertised else ""
-            listener = await serve(bind, secure if transport.endswith(TLS) else None)
+            listener = await faces[scheme](bind, tls=secure if transport.endswith(TLS) else None)
             self._listeners.append(listener)
             return advertised_address(advertised, listener.address)
 
         return ListenerAddresses(
-            address=await at(grpc, plan.bind_address, plan.advertised),
-            http_address=await at(web, plan.bind_http_address, plan.advertised_http),
-            pulsar_address=await at(binary, plan.bind_pulsar_address, plan.advertised_pulsar),
+            address=await at("pulsarish", plan.bind_address, plan.advertised),
+            http_address=await at("http", plan.bind_http_address, plan.advertised_http),
+            pulsar_address=await at("pulsar", plan.bind_pulsar_address, plan.advertised_pulsar),
             framed_address=await at(
-                framed, plan.bind_framed_address, plan.advertised_framed, FRAMED
+                "framed", plan.bind_framed_address, plan.advertised_framed, FRAMED
             ),
-            address_tls=await at(grpc, plan.bind_address_tls, plan.advertised_tls, TLS),
+            address_tls=await at("pulsarish", plan.bind_address_tls, plan.advertised_tls, TLS),
             # The scheme of a URL says the rest.
             http_address_tls=plain_address(
-                await at(web, plan.bind_http_address_tls, plan.advertised_http_tls, TLS)
+                await at("http", plan.bind_http_address_tls, plan.advertised_http_tls, TLS)
             ),
             pulsar_address_tls=plain_address(
-                await at(binary, plan.bind_pulsar_address_tls, plan.advertised_pulsar_tls, TLS)
+                await at("pulsar", plan.bind_pulsar_address_tls, plan.advertised_pulsar_tls, TLS)
             ),
             framed_address_tls=await at(
-                framed, plan.bind_framed_address_tls, plan.advertised_framed_tls, FRAMED + TLS
+                "framed", plan.bind_framed_address_tls, plan.advertised_framed_tls, FRAMED + TLS
             ),
         )
 
@@ -499,6 +515,11 @@ class Broker:
         once, then stop listening.
         """
         self._ready = False
+        # First: a new connection is to reach a broker that goes on serving.
+        shared_ended = [
+            self._world.tasks.spawn(listener.stop(_GRACE_SECONDS), name="stop a shared address")
+            for listener in self._shared_listeners
+        ]
         self._audit_topic.stop()
         self._ownership.stop_serving()
         self._topics.stop()
@@ -530,6 +551,7 @@ class Broker:
         self._face.abort_all("the broker has stopped")
         self._binary.abort_all("the broker has stopped")
         self._sessions.stop()
+        _ = await asyncio.gather(*shared_ended)
         for listener in self._listeners:
             await listener.stop(_GRACE_SECONDS)
         await self._audit.stop()

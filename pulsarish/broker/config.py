@@ -9,7 +9,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from pulsarish.broker.listeners import ListenerPlan, plan_listeners
+from pulsarish.broker.listeners import (
+    ListenerPlan,
+    SharedAddress,
+    plan_listeners,
+    plan_shared,
+)
 from pulsarish.broker.security_config import BrokerSecurityConfig
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
@@ -136,6 +141,16 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "What the other listeners bind, written alike; who comes in there is told "
                 "addresses of that listener."
+            )
+        ),
+    ] = ()
+    shared_addresses: Annotated[
+        tuple[str, ...],
+        Meta(
+            description=(
+                "Addresses that brokers of this machine listen on together, written alike: any "
+                "of them takes a connection, and tells its client addresses of one broker. "
+                "--processes sets it."
             )
         ),
     ] = ()
@@ -1255,6 +1270,10 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             ),
         )
 
+    def shared(self) -> tuple[SharedAddress, ...]:
+        """Return the addresses that are shared with other brokers. Raises ``ConfigError``."""
+        return plan_shared(self.shared_addresses, self.listener_plans())
+
     def _check_tls(self) -> None:
         if not self.listen_address and not self.listen_address_tls:
             raise ConfigError(
@@ -1272,6 +1291,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
                     f"{bound} of listener {plan.name!r} is to speak TLS: set "
                     "tls_certificate_file_path and tls_key_file_path"
                 )
+        self.shared()
 
     def validate(self) -> None:
         """Raise ``ConfigError`` for combinations that cannot work."""

@@ -24,10 +24,12 @@ __all__ = [
     "INTERNAL",
     "ListenerPlan",
     "Listeners",
+    "SharedAddress",
     "advertised_at",
     "http_at",
     "http_url_at",
     "plan_listeners",
+    "plan_shared",
     "pulsar_at",
 ]
 
@@ -201,6 +203,60 @@ def plan_listeners(
             )
         )
     return tuple(plans)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAddress:
+    """An address on which several brokers of a machine listen together, and what it speaks."""
+
+    listener: str
+    scheme: str
+    address: str
+
+    @property
+    def is_tls(self) -> bool:
+        return self.scheme == "https" or self.scheme.endswith("+ssl")
+
+    @property
+    def face(self) -> str:
+        """The scheme without TLS."""
+        return "http" if self.scheme == "https" else self.scheme.removesuffix("+ssl")
+
+
+def plan_shared(
+    shared_addresses: Sequence[str], plans: Sequence[ListenerPlan]
+) -> tuple[SharedAddress, ...]:
+    """Return what the entries of the option of this name bind.
+
+    Raises ``ConfigError`` for an entry whose listener does not exist or does not tell clients an
+    address of that scheme: lookups that come in there could not be answered.
+    """
+    told = {
+        plan.name: {
+            "pulsarish": plan.advertised or plan.bind_address,
+            "http": plan.advertised_http or plan.bind_http_address,
+            "pulsar": plan.advertised_pulsar or plan.bind_pulsar_address,
+            "framed": plan.advertised_framed or plan.bind_framed_address,
+            "pulsarish+ssl": plan.advertised_tls or plan.bind_address_tls,
+            "https": plan.advertised_http_tls or plan.bind_http_address_tls,
+            "pulsar+ssl": plan.advertised_pulsar_tls or plan.bind_pulsar_address_tls,
+            "framed+ssl": plan.advertised_framed_tls or plan.bind_framed_address_tls,
+        }
+        for plan in plans
+    }
+    found: list[SharedAddress] = []
+    for (name, scheme), address in _entries("shared_addresses", shared_addresses).items():
+        if name not in told:
+            raise ConfigError(
+                f"shared_addresses: there is no listener {name!r}; there are {', '.join(told)}"
+            )
+        if not told[name][scheme]:
+            raise ConfigError(
+                f"shared_addresses shares {name}:{scheme}, and the broker has no address of its "
+                f"own for it: set {_OPTIONS[scheme]}, or advertise {name}:{scheme}://host:port"
+            )
+        found.append(SharedAddress(name, scheme, address))
+    return tuple(found)
 
 
 def _complete(name: str, at: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:

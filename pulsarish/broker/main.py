@@ -67,6 +67,7 @@ def open_broker_options(config: BrokerConfig) -> list[str]:
                 plan.bind_framed_address,
             )
         ]
+    bound += [("shared_addresses", each.address) for each in config.shared()]
     return open_options(bound)
 
 

@@ -8,8 +8,9 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 import msgspec
@@ -21,6 +22,9 @@ from pulsarish.runtime.config import load, print_config
 from pulsarish.runtime.log import LogForm, configure_logs
 from pulsarish.runtime.loop import NodeProcess, RunningNode, run_node
 from pulsarish.runtime.seams import Locked
+
+if TYPE_CHECKING:
+    from pulsarish.local_cluster.member_options import Member
 
 __all__ = [
     "autorecovery",
@@ -101,16 +105,28 @@ class _Logs(Protocol):
 
 
 def _serve(
-    start: Callable[[NodeProcess], Awaitable[RunningNode]], config: _Logs, **identity: str
+    start: Callable[[NodeProcess], Awaitable[RunningNode]],
+    config: _Logs,
+    *,
+    in_group: bool = False,
+    **identity: str,
 ) -> None:
     configure_logs(
         level=config.log_level,
         form=config.log_form,
         identity=identity,
+        is_one_of_several=in_group,
         repeats_max=config.log_repeats_max,
     )
-    try:
+    with _start_errors():
         raise SystemExit(run_node(start))
+
+
+@contextmanager
+def _start_errors() -> Iterator[None]:
+    """End the program with a sentence when a server cannot start."""
+    try:
+        yield
     except Locked as error:
         fail(str(error))
     except OSError as error:
@@ -122,6 +138,77 @@ def _serve(
         fail(f"{error.strerror or error}{where}{hint if error.errno == errno.EADDRINUSE else ''}")
     except PulsarishError as error:
         fail(f"{type(error).__name__}: {error}")
+
+
+_PORT_STEP: Final = 200
+"""Its multiples lead from no well-known port of a service to one of another."""
+
+
+class _Count(click.ParamType[int]):
+    """A number of processes, of which 0 and ``auto`` mean one for each core."""
+
+    name = "processes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from pulsarish.local_cluster.member_options import PROCESSES_MAX, cores
+
+        if str(value) in ("0", "auto"):
+            return min(cores(), PROCESSES_MAX)
+        if not str(value).isdecimal() or not 1 <= int(value) <= PROCESSES_MAX:
+            self.fail(f"{value!r} is neither auto nor a number of 0 to {PROCESSES_MAX}", param, ctx)
+        return int(value)
+
+
+def _group_options(command: F) -> F:
+    """Give a command the options to run several processes."""
+    for option in (
+        click.option("--in-group", is_flag=True, hidden=True),
+        click.option(
+            "--port-step",
+            type=click.IntRange(1, 10_000),
+            default=_PORT_STEP,
+            show_default=True,
+            help="What the ports of one process are beyond those of the process before it.",
+        ),
+        click.option(
+            "--processes",
+            type=_Count(),
+            default="1",
+            show_default=True,
+            metavar="N",
+            help="Run this many processes, each with an id, ports and a core of its own; 0 or "
+            "auto: one for each core.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _serve_group(
+    role: str,
+    members: Sequence[Member],
+    ready_line: str,
+    config: _Logs,
+    toml_path: str | None,
+    overrides: tuple[str, ...],
+) -> None:
+    """Run the processes of a group. Return never."""
+    from pulsarish.local_cluster.process_group import ProcessGroup
+
+    configure_logs(
+        level=config.log_level,
+        form=config.log_form,
+        identity={role: members[0].name.rpartition("-")[0]},
+        is_one_of_several=True,
+        repeats_max=config.log_repeats_max,
+    )
+    given = [sys.executable, "-m", "pulsarish", role, "--in-group"]
+    given += ["--config", toml_path] if toml_path else []
+    commands: dict[str, Sequence[str]] = {}
+    for member in members:
+        settings = [*overrides, *(f"{key}={value}" for key, value in member.settings.items())]
+        commands[member.name] = [*given, *(word for each in settings for word in ("--set", each))]
+    raise SystemExit(ProcessGroup(commands, ready_line).run())
 
 
 class _MetadataGroup(click.Group):
@@ -212,18 +299,42 @@ def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: b
 
 @click.command()
 @config_options
-def bookie(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Run a bookie, which stores entries.
+@_group_options
+def bookie(
+    toml_path: str | None,
+    overrides: tuple[str, ...],
+    print_config: bool,
+    processes: int,
+    port_step: int,
+    in_group: bool,
+) -> None:
+    """Run a bookie, which stores entries; with --processes several, in directories below the one
+    given.
 
     \b
-    Example:
+    Examples:
       pulsarish bookie --set bookie_id=b1 --set data_directory=/var/lib/b1 --set metadata_url=zk://zk1:2181/pulsarish
+      pulsarish bookie --processes auto --config bookie.toml
     """
     from pulsarish.bookie.config import BookieConfig
     from pulsarish.bookie.main import start_bookie
 
     config = load_config(BookieConfig, "bookie", toml_path, overrides, show=print_config)
-    _serve(lambda process: start_bookie(config, process), config, bookie=config.bookie_id)
+    if not in_group:
+        from pulsarish.local_cluster.member_options import bookie_members, check_bookie_directories
+
+        check_bookie_directories(config, processes)
+        if processes > 1:
+            members = bookie_members(config, processes, port_step)
+            names = " ".join(member.name for member in members)
+            ready = f"{processes} bookies ready {names}"
+            _serve_group("bookie", members, ready, config, toml_path, overrides)
+    _serve(
+        lambda process: start_bookie(config, process),
+        config,
+        in_group=in_group,
+        bookie=config.bookie_id,
+    )
 
 
 @click.command()
@@ -251,23 +362,49 @@ def autorecovery(toml_path: str | None, overrides: tuple[str, ...], print_config
 
 @click.command()
 @config_options
-def broker(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Run a broker, which serves topics.
+@_group_options
+def broker(
+    toml_path: str | None,
+    overrides: tuple[str, ...],
+    print_config: bool,
+    processes: int,
+    port_step: int,
+    in_group: bool,
+) -> None:
+    """Run a broker, which serves topics; with --processes several behind one address.
 
     \b
-    Example:
+    Examples:
       pulsarish broker --set listen_address=0.0.0.0:6660 --set advertised_address=host1 --set metadata_url=zk://zk1:2181/pulsarish
+      pulsarish broker --processes auto --config broker.toml
     """
     from pulsarish.broker.config import BrokerConfig
     from pulsarish.broker.main import start_broker
 
     config = load_config(BrokerConfig, "broker", toml_path, overrides, show=print_config)
     log = config.managed_ledger
-    if risk := weak_quorum(log.write_quorum, log.ack_quorum):
+    if not in_group and (risk := weak_quorum(log.write_quorum, log.ack_quorum)):
         say(f"warning: {risk}")
+    if processes > 1:
+        from pulsarish.local_cluster.member_options import broker_members, shared_by_brokers
+        from pulsarish.local_cluster.process_group import reserved_ports
+
+        wanted = [entry.rpartition("://") for entry in shared_by_brokers(config)]
+        with (
+            _start_errors(),
+            reserved_ports([address for _, _, address in wanted]) as addresses,
+        ):
+            shared = [
+                f"{kind}://{address}"
+                for (kind, _, _), address in zip(wanted, addresses, strict=True)
+            ]
+            members = broker_members(config, processes, port_step, shared)
+            ready = f"{processes} brokers ready {' '.join(shared)}"
+            _serve_group("broker", members, ready, config, toml_path, overrides)
     _serve(
         lambda process: start_broker(config, process),
         config,
+        in_group=in_group,
         broker=config.broker_id or config.listen_address,
     )
 

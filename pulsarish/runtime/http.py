@@ -105,6 +105,7 @@ async def serve_http(
     body_limit: BodyLimit | None,
     limits: ConnectionLimits,
     tls: TlsServerConfig | None = None,
+    is_shared: bool = False,
 ) -> Listener:
     """Listen on ``host:port``.
 
@@ -124,6 +125,7 @@ async def serve_http(
         tls=None if tls is None else ServerTls(tls),
         limits=limits,
         tasks=tasks,
+        is_shared=is_shared,
     )
     listener.address = listener.listening.address
     return listener

@@ -13,7 +13,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TextIO
 
 from pulsarish.model.printable import printable, printable_json
@@ -177,11 +177,18 @@ class _LimitedHandler(logging.StreamHandler[TextIO]):
 
 
 class _TextForm(logging.Formatter):
+    """Lines for people; ``names`` of the process stand before the component."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
+        self._names = tuple(names)
+
     def format(self, record: logging.LogRecord) -> str:
         line = " ".join(
             [
                 _stamp(record),
                 f"{record.levelname:<7}",
+                *self._names,
                 record.name.removeprefix(_ROOT + "."),
                 record.getMessage(),
             ]
@@ -246,6 +253,7 @@ def configure_logs(
     form: LogForm = "text",
     stream: TextIO | None = None,
     identity: Mapping[str, str] | None = None,
+    is_one_of_several: bool = False,
     repeats_max: int = REPEATS_MAX,
 ) -> None:
     """Write all events of ``level`` (debug, info, warning, error) and above to ``stream`` (default:
@@ -253,6 +261,8 @@ def configure_logs(
 
     Args:
         identity: put on every line of the forms for machines, such as ``{"bookie": "b1"}``.
+        is_one_of_several: other processes write to the same place: lines of the text form carry the
+            identity, too.
         repeats_max: lines of one event in ten seconds; 0: no limit.
 
     Raises ``ValueError`` for an unknown level. A second call replaces the earlier setting.
@@ -262,7 +272,9 @@ def configure_logs(
         raise ValueError(f"unknown log level {level!r}: use debug, info, warning or error")
     handler = _LimitedHandler(stream if stream is not None else sys.stderr, repeats_max)
     handler.setFormatter(
-        _TextForm() if form == "text" else _MachineForm(identity or {}, as_json=form == "json")
+        _TextForm((identity or {}).values() if is_one_of_several else ())
+        if form == "text"
+        else _MachineForm(identity or {}, as_json=form == "json")
     )
     root = logging.getLogger(_ROOT)
     root.handlers[:] = [handler]

@@ -417,6 +417,9 @@ class Connections(ClientConnections, Protocol):
     A listener with ``tls`` takes only connections with TLS, and its address begins with ``TLS``,
     after ``FRAMED`` where it has that. ``ConfigError`` is raised for certificate files that cannot
     be used. The certificate that TLS verified is in ``Caller`` and ``HttpRequest``.
+
+    With ``is_shared`` other processes of this machine may listen on the same address, if all of
+    them share it. The kernel gives each connection to one of them.
     """
 
     async def serve(
@@ -427,6 +430,7 @@ class Connections(ClientConnections, Protocol):
         *,
         message_bytes_max: int = 0,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> Listener:
         """Listen on ``host:port``. Port 0 picks a free port; a port in use raises ``OSError``.
 
@@ -444,6 +448,7 @@ class Connections(ClientConnections, Protocol):
         *,
         message_bytes_max: int = 0,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> Listener:
         """Listen on ``host:port`` for the framed transport, as ``serve`` does for gRPC.
 
@@ -457,6 +462,7 @@ class Connections(ClientConnections, Protocol):
         factory: Callable[[], asyncio.Protocol],
         *,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> Listener:
         """Listen for raw bytes, for Pulsar's binary protocol.
 
@@ -482,6 +488,7 @@ class Connections(ClientConnections, Protocol):
         *,
         body_limit: BodyLimit | None = None,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> Listener:
         """Listen for HTTP requests.
 

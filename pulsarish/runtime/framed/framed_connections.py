@@ -132,6 +132,7 @@ class FramedConnections:
         *,
         message_bytes_max: int = 0,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> _FramedListener:
         listener = _FramedListener(
             self, streams, calls, message_bytes_max or self.limits.message_bytes_max
@@ -142,6 +143,7 @@ class FramedConnections:
             tls=None if tls is None else ServerTls(tls),
             limits=self.limits,
             tasks=self.tasks,
+            is_shared=is_shared,
         )
         listener.begin(listening)
         self._listeners.append(listener)

@@ -212,9 +212,11 @@ class GrpcConnections:
         *,
         message_bytes_max: int = 0,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> Listener:
         server_tls = None if tls is None else ServerTls(tls)
-        server = grpc.aio.server(options=_server_options(self._limits, message_bytes_max))
+        options = _server_options(self._limits, message_bytes_max, is_shared=is_shared)
+        server = grpc.aio.server(options=options)
         handlers = {
             method_path(method): self._stream_handler(method, handler)
             for method, handler in streams.items()
@@ -244,6 +246,7 @@ class GrpcConnections:
         factory: Callable[[], asyncio.Protocol],
         *,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> Listener:
         """Listen for raw bytes.
 
@@ -256,6 +259,7 @@ class GrpcConnections:
                 tls=None if tls is None else ServerTls(tls),
                 limits=self._limits,
                 tasks=self._tasks,
+                is_shared=is_shared,
             )
         )
 
@@ -276,6 +280,7 @@ class GrpcConnections:
         *,
         body_limit: BodyLimit | None = None,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> Listener:
         # Imported here: clients and the command line never start a server.
         from pulsarish.runtime.http import HttpTraffic, serve_http
@@ -289,6 +294,7 @@ class GrpcConnections:
             body_limit=body_limit,
             limits=self._limits,
             tls=tls,
+            is_shared=is_shared,
         )
 
     async def close(self) -> None:
@@ -483,10 +489,12 @@ def _channel_options(limits: ConnectionLimits) -> list[tuple[str, int | str]]:
     ]
 
 
-def _server_options(limits: ConnectionLimits, message_bytes_max: int) -> list[tuple[str, int]]:
+def _server_options(
+    limits: ConnectionLimits, message_bytes_max: int, *, is_shared: bool
+) -> list[tuple[str, int]]:
     return [
-        # Without it two processes share a port silently.
-        ("grpc.so_reuseport", 0),
+        # gRPC's own default is to share: two processes would share a port silently.
+        ("grpc.so_reuseport", int(is_shared)),
         ("grpc.max_send_message_length", limits.message_bytes_max),
         ("grpc.max_receive_message_length", message_bytes_max or limits.message_bytes_max),
         _UNCOMPRESSED,

@@ -53,8 +53,11 @@ async def listen(
     tls: ServerTls | None,
     limits: ConnectionLimits,
     tasks: Tasks,
+    is_shared: bool = False,
 ) -> Listening:
     """Listen on ``host:port``. ``factory`` makes the protocol of each connection.
+
+    ``is_shared``: other processes may listen there, too, if all of them share.
 
     Raises ``OSError`` that names the address and the reason.
     """
@@ -62,9 +65,9 @@ async def listen(
     loop = asyncio.get_running_loop()
     try:
         if tls is None:
-            server = await loop.create_server(factory, host.strip("[]"), port)
+            server = await loop.create_server(factory, host.strip("[]"), port, reuse_port=is_shared)
             return Listening(f"{host}:{server.sockets[0].getsockname()[1]}", server.close)
-        sockets = await _bind(host.strip("[]"), port)
+        sockets = await _bind(host.strip("[]"), port, is_shared=is_shared)
     except OSError as error:
         raise cannot_listen(f"{host}:{port}", error) from None
     listener = _TlsListener(factory, tls, limits, tasks)
@@ -83,7 +86,7 @@ def pause_at_every_byte(transport: asyncio.WriteTransport) -> None:
     transport.set_write_buffer_limits(high=1 if has_tls else 0)
 
 
-async def _bind(host: str, port: int) -> list[socket.socket]:
+async def _bind(host: str, port: int, *, is_shared: bool) -> list[socket.socket]:
     """Return a listening socket for each address of the host."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -95,6 +98,8 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
             sockets.append(bound)
             bound.setblocking(False)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if is_shared:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             bound.bind(target)

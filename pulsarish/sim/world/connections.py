@@ -135,8 +135,9 @@ class SimConnections:
         *,
         message_bytes_max: int = 0,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> SimListener:
-        return self._listen(address, self._accept(streams, calls), tls=tls)
+        return self._listen(address, self._accept(streams, calls), tls=tls, is_shared=is_shared)
 
     async def serve_framed(
         self,
@@ -146,9 +147,12 @@ class SimConnections:
         *,
         message_bytes_max: int = 0,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> SimListener:
         # One simulated network stands for both transports: both keep the promises of the seam.
-        return self._listen(address, self._accept(streams, calls), FRAMED, tls=tls)
+        return self._listen(
+            address, self._accept(streams, calls), FRAMED, tls=tls, is_shared=is_shared
+        )
 
     async def serve_bytes(
         self,
@@ -156,11 +160,12 @@ class SimConnections:
         factory: Callable[[], asyncio.Protocol],
         *,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> SimListener:
         async def accept(stream: SimStream) -> None:
             await SimTransport(stream, factory()).begin().run()
 
-        return self._listen(address, {_BYTES: accept}, tls=tls)
+        return self._listen(address, {_BYTES: accept}, tls=tls, is_shared=is_shared)
 
     async def open_bytes(
         self, address: str, factory: Callable[[], asyncio.Protocol]
@@ -177,6 +182,7 @@ class SimConnections:
         *,
         body_limit: BodyLimit | None = None,
         tls: TlsServerConfig | None = None,
+        is_shared: bool = False,
     ) -> SimListener:
         async def answer(request: bytes, caller: Caller) -> bytes:
             asked = msgspec.msgpack.decode(request, type=HttpRequest)
@@ -188,7 +194,7 @@ class SimConnections:
             )
             return msgspec.msgpack.encode(await handler(known))
 
-        return self._listen(address, {_HTTP: self._answering(answer)}, tls=tls)
+        return self._listen(address, {_HTTP: self._answering(answer)}, tls=tls, is_shared=is_shared)
 
     async def http(self, address: str, request: HttpRequest) -> HttpResponse:
         """Send a request to a ``serve_http`` listener, for tests.
@@ -209,7 +215,9 @@ class SimConnections:
         transport: str = "",
         *,
         tls: TlsServerConfig | None,
+        is_shared: bool,
     ) -> SimListener:
+        assert not is_shared, "each simulated node has a host of its own"
         self._process.check()
         service = Service(self._process, accept, has_tls=tls is not None)
         listening = self._network.listen(plain_address(address), service)

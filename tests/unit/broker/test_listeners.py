@@ -407,3 +407,39 @@ def test_a_client_is_sent_on_where_its_listener_is_known() -> None:
     # A client that named this listener comes in on the port of the other one.
     mapped = ListenerPlan("external", "", "", "host", "", advertised_pulsar="host:16650")
     assert Listeners([own, mapped]).pulsar_of_next(broker, "internal", has_tls=False) == ("", "")
+
+
+def test_shared_addresses_name_a_listener_and_what_is_spoken() -> None:
+    config = BrokerConfig(
+        shared_addresses=("internal:pulsarish://0.0.0.0:6660", "internal:http://0.0.0.0:8080")
+    )
+    config.validate()
+    assert [(each.listener, each.face, each.is_tls, each.address) for each in config.shared()] == [
+        ("internal", "pulsarish", False, "0.0.0.0:6660"),
+        ("internal", "http", False, "0.0.0.0:8080"),
+    ]
+    secure = BrokerConfig(
+        http_address_tls="h:8643",
+        listen_address_tls="h:6861",
+        tls_certificate_file_path="c",
+        tls_key_file_path="k",
+        shared_addresses=("internal:https://h:8443", "internal:pulsarish+ssl://h:6661"),
+    )
+    assert [(each.face, each.is_tls) for each in secure.shared()] == [
+        ("http", True),
+        ("pulsarish", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shared", "said"),
+    [
+        ("outer:http://h:8080", "there is no listener 'outer'; there are internal"),
+        ("internal:pulsar://h:6650", "no address of its own for it: set pulsar_address"),
+        ("internal:https://h:8443", "set http_address_tls"),
+        ("h:8080", "shared_addresses: 'h:8080' is not name:pulsarish://host:port"),
+    ],
+)
+def test_a_shared_address_that_nothing_serves_is_refused(shared: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        BrokerConfig(pulsar_address="", shared_addresses=(shared,)).validate()

@@ -62,6 +62,19 @@ def test_levels_below_the_configured_one_are_silent() -> None:
         configure_logs(level="chatty")
 
 
+def test_text_lines_name_the_process_where_several_write() -> None:
+    stream = io.StringIO()
+    identity = {"broker": "b-1"}
+    configure_logs(stream=stream, identity=identity, is_one_of_several=True)
+    get_logger("broker.topic").info("loaded", topic="t")
+    configure_logs(stream=stream, identity=identity)
+    get_logger("broker.topic").info("loaded", topic="t")
+    assert [line.split()[1:] for line in stream.getvalue().splitlines()] == [
+        ["INFO", "b-1", "broker.topic", "loaded", "topic=t"],
+        ["INFO", "broker.topic", "loaded", "topic=t"],
+    ]
+
+
 def test_machine_forms_name_component_and_process() -> None:
     stream = io.StringIO()
     configure_logs(form="logfmt", stream=stream, identity={"bookie": "b1"})

@@ -58,6 +58,7 @@ def test_a_broker_names_its_open_options() -> None:
         "pulsar_address",
     ]
     assert broker(listen_address="0.0.0.0:6660") == ["listen_address"]
+    assert broker(shared_addresses="internal:http://0.0.0.0:8080") == ["shared_addresses"]
     assert broker(**_TWO_LISTENERS) == ["bind_addresses"]
 
 
