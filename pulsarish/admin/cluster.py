@@ -124,11 +124,14 @@ class Brokers:
         """
         return self._transport.record("GET", "brokers", broker, "drain")
 
-    def load_report(self) -> Record:
-        """Return the load of the broker that answers: its bundles and topics, producers, consumers
-        and rates a second, of all and of each bundle; CPU time and memory.
+    def load_report(self, broker: str = "") -> Record:
+        """Return the load of a broker: its bundles and topics, producers, consumers and rates a
+        second, of all and of each bundle; CPU time and memory.
+
+        ``broker``: its id; empty: the one that answers. Raises ``NotFound``.
         """
-        return self._transport.record("GET", "broker-stats", "load-report")
+        query = {"brokerId": broker} if broker else None
+        return self._transport.record("GET", "broker-stats", "load-report", query=query)
 
 
 class Bookies:

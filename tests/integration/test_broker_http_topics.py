@@ -349,6 +349,15 @@ def test_tenants_brokers_and_clusters() -> None:
             for broker in ("broker0", "broker1")
         ]
         assert sum(each["numTopics"] for each in seen) == 1
+        for number, name in enumerate(("broker0", "broker1")):
+            for asked in ("broker0", "broker1"):
+                path = f"/admin/v2/broker-stats/load-report?brokerId={name}"
+                status, report = await web("GET", path, broker=asked)
+                assert status == 200
+                assert report["webServiceUrl"] == seen[number]["webServiceUrl"]
+        for what in ("load-report", "topics", "metrics"):
+            status, refused = await web("GET", f"/admin/v2/broker-stats/{what}?brokerId=nobody")
+            assert (status, "there are broker0, broker1" in refused["reason"]) == (404, True)
         topics: dict[str, Any] = {}
         for broker in ("broker0", "broker1"):
             topics |= (await web("GET", "/admin/v2/broker-stats/topics", broker=broker))[1]

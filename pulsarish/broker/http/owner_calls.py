@@ -100,6 +100,14 @@ class OwnerCalls:
             raise NotFound(f"there is no broker {name!r}; there are {ids}")
         return found
 
+    def require_broker(self, call: Call) -> None:
+        """Return only if this is the broker of the query's ``brokerId``, or it names none.
+
+        Raises ``NotFound``, ``Moved``.
+        """
+        if name := call.text("brokerId"):
+            self._require_me(call, self.broker(call, name))
+
     def check_destination(self, bundle: Bundle, to: BrokerRegistration) -> None:
         """Raise ``NotAllowed``, which names the rule of placement by which a broker may not have a
         bundle of this one.

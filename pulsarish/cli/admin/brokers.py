@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -15,6 +15,19 @@ from pulsarish.cli.progress import Progress
 __all__ = ["brokers"]
 
 _LOOK_SECONDS: Final = 0.5
+_LOAD: Final = {
+    "bundles": "numBundles",
+    "topics": "numTopics",
+    "producers": "numProducers",
+    "consumers": "numConsumers",
+    "msg_rate_in": "msgRateIn",
+    "msg_rate_out": "msgRateOut",
+    "bytes_in": "msgThroughputIn",
+    "bytes_out": "msgThroughputOut",
+    "cpu_percent": "",
+    "memory_mb": "",
+}
+"""Columns, each with its name in a load report; of the process those that have none."""
 
 
 @click.group(cls=AdminGroup)
@@ -86,20 +99,41 @@ def bundles(broker: str, admin: Admin, output: str) -> None:
 
 
 @brokers.command()
+@click.argument("broker", default="")
+@click.option("--all", "shows_all", is_flag=True, help="All brokers, one a line, and their sum.")
 @admin_option
 @output_option
-def stats(admin: Admin, output: str) -> None:
-    """Show the load of the broker at --admin-url: bundles, topics, producers, consumers, rates per
-    second, CPU time and memory; with -o json each bundle, too.
+def stats(broker: str, shows_all: bool, admin: Admin, output: str) -> None:
+    """Show the load of a broker: bundles, topics, producers, consumers, rates per second, CPU time
+    and memory; with -o json each bundle, too.
+
+    BROKER is its id, as in: pulsarish brokers list. Without it, the broker that answers at
+    --admin-url.
 
     \b
-    Example:
+    Examples:
       pulsarish brokers stats -o json
+      pulsarish brokers stats broker-2
+      pulsarish brokers stats --all
     """
-    report = admin.brokers.load_report()
+    if shows_all:
+        if broker:
+            raise click.UsageError(f"--all is of all brokers: leave {broker!r} out")
+        rows = [_load_row(each["broker_id"], admin) for each in admin.brokers.list()]
+        total = {name: round(sum(row[name] for row in rows), 3) for name in _LOAD}
+        print_table([*rows, {"broker_id": "(all)", **total}], ["broker_id", *_LOAD], output)
+        return
+    report = admin.brokers.load_report(broker)
     if output != "json":
         del report["bundleStats"]
     print_record(report, output)
+
+
+def _load_row(broker: str, admin: Admin) -> dict[str, Any]:
+    report = admin.brokers.load_report(broker)
+    counts = {name: report[key] for name, key in _LOAD.items() if key in report}
+    cpu, memory = round(report["processCpu"] * 100, 1), report["memory"]["usage"]
+    return {"broker_id": broker, **counts, "cpu_percent": cpu, "memory_mb": memory}
 
 
 @brokers.command()

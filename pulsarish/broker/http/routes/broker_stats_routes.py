@@ -14,7 +14,7 @@ from pulsarish.broker.http.json_bodies import (
     ResourceBody,
 )
 from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
-from pulsarish.broker.http.route import AFTER, LIMIT, Call, Route, answer, checked
+from pulsarish.broker.http.route import AFTER, LIMIT, Call, Parameter, Route, answer, checked
 from pulsarish.broker.listeners import advertised_at
 from pulsarish.broker.ownership.balance import BrokerLoad, BundleLoad
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
@@ -58,32 +58,40 @@ class BrokerStatsRoutes:
         self._owners = owners
 
     def routes(self) -> list[Route]:
-        read, page = Permission.READ_CLUSTER, (AFTER, LIMIT)
+        read = Permission.READ_CLUSTER
+        which = Parameter(
+            "brokerId", "Ask the broker with this id; otherwise the one that answers."
+        )
         return [
             Route(
                 "GET",
                 _STATS + "/metrics",
                 self._as_json,
                 read,
-                "Show the metrics of the broker.",
+                "Show the metrics of a broker.",
+                parameters=(which,),
                 answers=list[Json],
+                owner=True,
             ),
             Route(
                 "GET",
                 _STATS + "/topics",
                 self._all,
                 read,
-                "Show statistics of the topics that the broker has loaded.",
-                parameters=page,
+                "Show statistics of the topics that a broker has loaded.",
+                parameters=(AFTER, LIMIT, which),
                 answers=Json,
+                owner=True,
             ),
             Route(
                 "GET",
                 _STATS + "/load-report",
                 self._load,
                 read,
-                "Show the load of the broker.",
+                "Show the load of a broker.",
+                parameters=(which,),
                 answers=LoadReportBody,
+                owner=True,
             ),
             Route(
                 "GET",
@@ -106,6 +114,7 @@ class BrokerStatsRoutes:
         ]
 
     async def _as_json(self, call: Call) -> HttpResponse:
+        self._owners.require_broker(call)
         found: list[dict[str, Any]] = []
         for line in (await self._metrics()).decode().splitlines():
             match = None if line.startswith("#") else _SERIES.fullmatch(line)
@@ -120,6 +129,7 @@ class BrokerStatsRoutes:
 
     async def _all(self, call: Call) -> HttpResponse:
         """Return the statistics by namespace, bundle and domain, in the order of their names."""
+        self._owners.require_broker(call)
         after, limit = call.text("after"), call.given("limit")
         served = {topic.name.full: topic.name for topic in self._topics.served()}
         names = sorted(name for name in served if name > after)[:limit]
@@ -137,6 +147,7 @@ class BrokerStatsRoutes:
         return answer(found)
 
     async def _load(self, call: Call) -> HttpResponse:
+        self._owners.require_broker(call)
         me = self._ownership.registry.me
         if me is None or not self._ownership.serving:
             raise ServiceNotReady("this broker is not registered at the moment")

@@ -26,6 +26,43 @@ def test_the_health_of_a_broker_has_its_warnings(server: AdminServer) -> None:
     assert json.loads(shown)["warnings"] == []
 
 
+def test_the_load_of_all_brokers_is_summed_up(server: AdminServer) -> None:
+    names = ("Bundles", "Topics", "Producers", "Consumers")
+    report = {
+        **{f"num{name}": number for number, name in enumerate(names, 1)},
+        **{f"msg{name}": 1.5 for name in ("RateIn", "RateOut", "ThroughputIn", "ThroughputOut")},
+        "processCpu": 0.25,
+        "memory": {"usage": 60.5, "limit": 8000.0},
+        "bundleStats": {},
+    }
+    brokers = [{"broker_id": "b-0"}, {"broker_id": "b-1"}]
+    server.answer("GET /admin/v2/brokers/registrations", body=brokers)
+    server.answer("GET /admin/v2/broker-stats/load-report", body=report)
+    first, _, total = json.loads(run(server, "brokers", "stats", "--all", "-o", "json").stdout)
+    assert [path for _, path, _ in server.requests if "load-report" in path] == [
+        f"/admin/v2/broker-stats/load-report?brokerId=b-{number}" for number in (0, 1)
+    ]
+    assert first["broker_id"] == "b-0"
+    assert first["cpu_percent"] == 25.0
+    assert total == {
+        "broker_id": "(all)",
+        "bundles": 2,
+        "topics": 4,
+        "producers": 6,
+        "consumers": 8,
+        "msg_rate_in": 3.0,
+        "msg_rate_out": 3.0,
+        "bytes_in": 3.0,
+        "bytes_out": 3.0,
+        "cpu_percent": 50.0,
+        "memory_mb": 121.0,
+    }
+    assert json.loads(run(server, "brokers", "stats", "b-1", "-o", "json").stdout) == report
+    assert server.requests[-1][1].endswith("load-report?brokerId=b-1")
+    refused = run(server, "brokers", "stats", "b-1", "--all")
+    assert (refused.exit_code, "--all is of all brokers" in refused.stderr) == (2, True)
+
+
 def test_a_bookie_whose_decommissioning_has_no_end_in_time(server: AdminServer) -> None:
     going_on = {"instanceId": "b~1", "givenUp": True, "underReplicatedLedgers": 3}
     for request in (
