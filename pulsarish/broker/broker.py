@@ -514,12 +514,15 @@ class Broker:
         """Stop gracefully: hand over the bundles one by one, unregister so that others take over at
         once, then stop listening.
         """
-        self._ready = False
         # First: a new connection is to reach a broker that goes on serving.
         shared_ended = [
             self._world.tasks.spawn(listener.stop(_GRACE_SECONDS), name="stop a shared address")
             for listener in self._shared_listeners
         ]
+        if shared_ended:
+            # For the requests of connections that have just arrived.
+            await self._world.clock.sleep(_FAREWELL_SECONDS)
+        self._ready = False
         self._audit_topic.stop()
         self._ownership.stop_serving()
         self._topics.stop()

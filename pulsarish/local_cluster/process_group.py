@@ -169,7 +169,7 @@ class ProcessGroup:
             wait_seconds = place.backoff.next_seconds()
             place.start_at = time.monotonic() + wait_seconds
             _log.error(
-                "process died and is started again",
+                "process ended and is started again",
                 process=place.name,
                 pid=process.pid,
                 how=how,

@@ -153,7 +153,7 @@ def test_brokers_behind_one_address_outlive_one_of_them(site: Site) -> None:
         assert {after[topic] for topic in TOPICS if before[topic] == "b-1"} == {"b-1"}
         log = site.brokers.log
         site.brokers.until(lambda: log().count("process serves process=b-0") == 2)
-        assert "process died and is started again process=b-0" in log()
+        assert "process ended and is started again process=b-0" in log()
         assert [each["broker_id"] for each in admin.brokers.list()] == ["b-0", "b-1"]
         for topic in TOPICS:
             assert received(client, topic, 1) == [topic.encode()]

@@ -91,7 +91,7 @@ def test_one_that_dies_is_started_again_and_the_others_stay(group: Callable[...,
     assert running.pids()["b"] == before["b"]
     assert is_there(before["b"][0])
     log = running.log.read_text()
-    assert "process died and is started again process=a" in log
+    assert "process ended and is started again process=a" in log
     assert "how=SIGKILL wait_seconds=0.5" in log
     running.until(lambda: running.out.read_text().count("ready\n") == 4)
     assert running.out.read_text().count("all ready") == 1
