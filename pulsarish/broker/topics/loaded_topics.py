@@ -293,7 +293,8 @@ class LoadedTopics:
     ) -> list[Bundle]:
         """Split a bundle of this broker, which owns the parts afterwards. Return them.
 
-        The open topics of the bundle stay open.
+        Its persistent topics stay open. Its non-persistent ones close: what rules capture of them
+        is sent for one bundle.
 
         Args:
             algorithm: one of ``ALGORITHMS``; empty: the one of the configuration.
@@ -309,14 +310,14 @@ class LoadedTopics:
         _ = divided(policies, bundle, edges)
         low, high = bundle.edges
         parts = [bundle.part(*edge) for edge in pairwise((low, *edges, high))]
-        await self.bundles.split(
-            bundle,
-            parts,
-            lambda ops: self._namespaces.divide(
+
+        async def commit(ops: Sequence[Op]) -> None:
+            await self.not_kept.unload_bundle(bundle, "its bundle is being split")
+            await self._namespaces.divide(
                 bundle.tenant, bundle.namespace, lambda now: divided(now, bundle, edges), ops
-            ),
-            partial(self._renew_leases, parts),
-        )
+            )
+
+        await self.bundles.split(bundle, parts, commit, partial(self._renew_leases, parts))
         _log.info("bundle split", bundle=bundle, parts=" ".join(part.range for part in parts))
         return parts
 
