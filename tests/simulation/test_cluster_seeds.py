@@ -300,7 +300,7 @@ def test_a_seed_is_the_same_run_everywhere() -> None:
     newest = {"parcels", "compacting", "fleeting", "tight", "harsh", "duel"}
     seed = next(
         seed
-        for seed in count()
+        for seed in count(12_100)  # whose run is short
         if len(extras_of(seed)) > len(EXTRAS) / 2 and newest <= {*extras_of(seed)}
     )
     # The order of a map in a message went by the process, once.

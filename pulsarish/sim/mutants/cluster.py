@@ -412,8 +412,9 @@ def _mutant(
     patch: Patch,
     check: Callable[[int], None] = _check_any,
     seeds: int = 10,
+    first: int = 0,
 ) -> Mutant:
-    return Mutant(name, removes, rules, patch, check, seeds)
+    return Mutant(name, removes, rules, patch, check, seeds, first)
 
 
 CLUSTER_MUTANTS: Final = (
@@ -424,6 +425,7 @@ CLUSTER_MUTANTS: Final = (
         replacing(FollowedLog, "_look", _left_where_it_was),
         _check_replicas,
         seeds=20,
+        first=9,
     ),
     _mutant(
         "new_entries_first",
@@ -474,6 +476,7 @@ CLUSTER_MUTANTS: Final = (
         replacing(Deduplication, "observe", _deduplication_forgets),
         _check_dying,
         seeds=40,
+        first=25,
     ),
     _mutant(
         "pending_taken_for_duplicate",
@@ -508,6 +511,7 @@ CLUSTER_MUTANTS: Final = (
         replacing(DelayedEntries, "holds", _bucket_of_all),
         _check_parcels,
         seeds=20,
+        first=4,
     ),
     _mutant(
         "unknown_taken_for_true",
@@ -574,6 +578,7 @@ CLUSTER_MUTANTS: Final = (
         (),
         replacing(Views, "use", _beyond_what_was_surveyed),
         _check_compacting,
+        first=4,
     ),
     _mutant(
         "kept_until_somebody_takes_it",

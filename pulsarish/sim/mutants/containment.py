@@ -189,6 +189,7 @@ CONTAINMENT_MUTANTS: Final = (
         replacing(BookiePool, "_forgettable", _connected_streams_stay),
         _check_replaced,
         seeds=10,
+        first=7,
     ),
     Mutant(
         "metadata_asked_past_records",

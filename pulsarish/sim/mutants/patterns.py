@@ -54,8 +54,8 @@ def _check(seed: int) -> None:
     _ = run_found(seed)
 
 
-def _mutant(name: str, removes: str, patch: Patch, seeds: int) -> Mutant:
-    return Mutant(name, removes, (), patch, _check, seeds)
+def _mutant(name: str, removes: str, patch: Patch, seeds: int, first: int = 0) -> Mutant:
+    return Mutant(name, removes, (), patch, _check, seeds, first)
 
 
 PATTERN_MUTANTS: Final = (
@@ -64,6 +64,7 @@ PATTERN_MUTANTS: Final = (
         "a caller that waits for changes of a list hears of those before its call",
         replacing(TopicCalls, "_watched", _changes_while_it_waits),
         30,
+        first=4,
     ),
     _mutant(
         "found_topic_read_from_its_end",

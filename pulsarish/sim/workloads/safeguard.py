@@ -24,7 +24,8 @@ class Mutant:
 
     ``patch()`` is a context in which the safeguard is gone. ``check(seed)`` runs the scenario that
     must notice, and raises when it does. ``removes`` names the safeguard. ``rules`` has the numbers
-    of the rules that it keeps. ``seeds`` is how many seeds it may survive.
+    of the rules that it keeps. ``seeds`` is how many seeds it may survive. ``first`` is the one of
+    them that is tried first, because its run is short and has noticed.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Mutant:
     patch: Patch
     check: Callable[[int], None]
     seeds: int
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,14 @@ def all_replaced(*patches: Patch) -> Patch:
 def run_mutant(mutant: Mutant, seeds: Iterable[int] | None = None) -> Verdict:
     """Run the mutant's scenario seed by seed until one notices.
 
-    Without ``seeds``: the seeds from 0 on that it may survive.
+    Without ``seeds``: the seeds that it may survive, ``first`` before the others.
 
     Raises ``AssertionError`` when that seed also fails without the mutation, or when it noticed a
     mistake in the patch itself.
     """
-    for seed in range(mutant.seeds) if seeds is None else seeds:
+    if seeds is None:
+        seeds = sorted(range(mutant.seeds), key=lambda seed: seed != mutant.first)
+    for seed in seeds:
         error = _noticed(mutant, seed)
         if error is None:
             continue
