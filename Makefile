@@ -10,7 +10,7 @@ FUZZ_SEED ?= 1
 # Processes that run seeds side by side.
 JOBS ?= 2
 # Processes that run tests side by side; most tests wait for processes of their own most of the time.
-WORKERS ?= 3
+WORKERS ?= 4
 SCENARIOS ?= all
 # --record: write down the commit at which the exhibits died.
 MUSEUM ?=

@@ -535,6 +535,7 @@ CLUSTER_MUTANTS: Final = (
         replacing(Cursor, "_check_position", _any_position),
         _check_strangers,
         seeds=40,
+        first=10,
     ),
     _mutant(
         "foreign_id_sought",
@@ -543,6 +544,7 @@ CLUSTER_MUTANTS: Final = (
         replacing(readable_log, "judge_foreign", _foreign_is_ours),
         _check_strangers,
         seeds=40,
+        first=1,
     ),
     _mutant(
         "batch_acknowledged_as_a_whole",
@@ -571,6 +573,7 @@ CLUSTER_MUTANTS: Final = (
         replacing(Line, "sort", _in_the_order_of_coming),
         _check_keys,
         seeds=40,
+        first=4,
     ),
     _mutant(
         "compacted_beyond_the_view",
