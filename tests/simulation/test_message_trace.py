@@ -6,6 +6,7 @@ import json
 import struct
 from typing import Any
 
+from pulsarish.metadata.records import LostRange
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import World
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -191,6 +192,12 @@ def test_what_is_not_in_the_log_says_why() -> None:
         absent = await trace(cluster, (ledger, entry + 1))
         assert (absent["state"], absent["ledger"]) == ("absent", None)
         assert "ended with 3 entries" in absent["explanation"]
+        # As an operator's skip-lost leaves it when the topic is loaded again.
+        topic.log._chain._lost.append(LostRange(ledger, 1, 1))
+        lost = await trace(cluster, (ledger, 1))
+        assert (lost["state"], lost["message"], lost["subscriptions"]) == ("lost", None, {})
+        assert lost["ledger"]["ledgerId"] == ledger
+        assert f"entries 1 to 1 of ledger {ledger}" in lost["explanation"]
         await ask(cluster, "POST", "subscription/s/skip_all")
         await ask(cluster, "POST", "trim")
         await world.clock.sleep(1)
