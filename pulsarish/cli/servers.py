@@ -317,14 +317,14 @@ def bookie(
       pulsarish bookie --processes auto --config bookie.toml
     """
     from pulsarish.bookie.config import BookieConfig
-    from pulsarish.bookie.main import start_bookie
+    from pulsarish.bookie.main import check_directories, start_bookie
 
     config = load_config(BookieConfig, "bookie", toml_path, overrides, show=print_config)
     if not in_group:
-        from pulsarish.local_cluster.member_options import bookie_members, check_bookie_directories
-
-        check_bookie_directories(config, processes)
+        check_directories(config, processes)
         if processes > 1:
+            from pulsarish.local_cluster.member_options import bookie_members
+
             members = bookie_members(config, processes, port_step)
             names = " ".join(member.name for member in members)
             ready = f"{processes} bookies ready {names}"

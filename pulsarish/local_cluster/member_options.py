@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.listeners import ListenerPlan
 from pulsarish.model.errors import ConfigError
@@ -29,7 +28,6 @@ __all__ = [
     "Member",
     "bookie_members",
     "broker_members",
-    "check_bookie_directories",
     "cores",
     "shared_by_brokers",
 ]
@@ -146,35 +144,6 @@ def shared_by_brokers(config: BrokerConfig) -> list[str]:
         # Clients learn the port of frames by a lookup. One that was not chosen is not known.
         if address and not (scheme.startswith("framed") and port_of(address) == 0)
     ]
-
-
-def check_bookie_directories(config: BookieConfig, count: int) -> None:
-    """Raise ``ConfigError`` when the directories hold a bookie that no process would run.
-
-    Entries would lack a copy, and nothing would say why.
-
-    ``count``: how many processes are to run.
-    """
-    above = config.journal_directory or config.data_directory
-    below = "" if config.journal_directory else "journal"
-    if count > 1 and _has_cookie(os.path.join(above, below)):
-        raise ConfigError(
-            f"--processes: {above} holds the bookie of a single process: give the processes "
-            "another data_directory; a bookie of their own below this one would not have its data"
-        )
-    names = os.listdir(above) if os.path.isdir(above) else []
-    indexes = [int(name) for name in names if name.isdecimal()]
-    found = [index for index in indexes if _has_cookie(os.path.join(above, str(index), below))]
-    kept = max(found, default=-1) + 1
-    if kept > (count if count > 1 else 0):
-        raise ConfigError(
-            f"{above} holds the bookies of {kept} processes, and {count} would run: give "
-            f"--processes {kept}, or decommission the others and delete their directories"
-        )
-
-
-def _has_cookie(directory: str) -> bool:
-    return os.path.exists(os.path.join(directory, COOKIE_NAME))
 
 
 def _binds(plan: ListenerPlan) -> Iterator[tuple[str, str]]:

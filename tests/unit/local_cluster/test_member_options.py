@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.main import check_directories
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.local_cluster.member_options import (
     bookie_members,
     broker_members,
-    check_bookie_directories,
     cores,
     shared_by_brokers,
 )
@@ -181,15 +181,15 @@ def test_bookies_have_directories_and_ports_of_their_own_and_one_host() -> None:
 def test_no_bookie_is_left_without_a_process(tmp_path: Path) -> None:
     config = BookieConfig(bookie_id="b", data_directory=str(tmp_path))
     for count in (1, 2):
-        check_bookie_directories(config, count)
+        check_directories(config, count)
     for index in range(3):
         (tmp_path / str(index) / "journal").mkdir(parents=True)
         (tmp_path / str(index) / "journal" / "cookie").touch()
     for count in (3, 4):
-        check_bookie_directories(config, count)
+        check_directories(config, count)
     for count in (1, 2):
         with pytest.raises(ConfigError, match=f"of 3 processes, and {count} would run"):
-            check_bookie_directories(config, count)
+            check_directories(config, count)
 
 
 @pytest.mark.parametrize("option", ["data_directory", "journal_directory"])
@@ -198,9 +198,9 @@ def test_a_single_bookie_is_not_forgotten(tmp_path: Path, option: str) -> None:
     home.mkdir(exist_ok=True)
     (home / "cookie").touch()
     config = BookieConfig(bookie_id="b", **{option: str(tmp_path)})
-    check_bookie_directories(config, 1)
+    check_directories(config, 1)
     with pytest.raises(ConfigError, match="holds the bookie of a single process"):
-        check_bookie_directories(config, 2)
+        check_directories(config, 2)
 
 
 def test_no_more_cores_than_this_process_may_use() -> None:
