@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 import msgspec
@@ -140,6 +140,7 @@ def _start_errors() -> Iterator[None]:
         fail(f"{type(error).__name__}: {error}")
 
 
+_PROCESSES_MAX: Final = 64
 _PORT_STEP: Final = 200
 """Its multiples lead from no well-known port of a service to one of another."""
 
@@ -150,12 +151,13 @@ class _Count(click.ParamType[int]):
     name = "processes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from pulsarish.local_cluster.member_options import PROCESSES_MAX, cores
-
         if str(value) in ("0", "auto"):
-            return min(cores(), PROCESSES_MAX)
-        if not str(value).isdecimal() or not 1 <= int(value) <= PROCESSES_MAX:
-            self.fail(f"{value!r} is neither auto nor a number of 0 to {PROCESSES_MAX}", param, ctx)
+            from pulsarish.runtime.usage import cores
+
+            return min(cores(), _PROCESSES_MAX)
+        if not str(value).isdecimal() or int(value) > _PROCESSES_MAX:
+            text = f"{value!r} is neither auto nor a number of 0 to {_PROCESSES_MAX}"
+            self.fail(text, param, ctx)
         return int(value)
 
 
@@ -191,8 +193,8 @@ def _serve_group(
     config: _Logs,
     toml_path: str | None,
     overrides: tuple[str, ...],
-) -> None:
-    """Run the processes of a group. Return never."""
+) -> NoReturn:
+    """Run the processes of a group, and end this one with their status."""
     from pulsarish.local_cluster.process_group import ProcessGroup
 
     configure_logs(

@@ -24,15 +24,12 @@ from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.network.addresses import host_of, port_of
 
 __all__ = [
-    "PROCESSES_MAX",
     "Member",
     "bookie_members",
     "broker_members",
-    "cores",
     "shared_by_brokers",
 ]
 
-PROCESSES_MAX: Final = 64
 _PORT_MAX: Final = 65_535
 _BROKER_ADDRESSES: Final = tuple(
     f"{face}_address{tls}" for face in ("listen", "http", "pulsar") for tls in ("", "_tls")
@@ -48,19 +45,6 @@ class Member:
     settings: Mapping[str, str]
     bound: Mapping[str, str] = field(default_factory=dict)
     """Its own addresses, by option."""
-
-
-def cores() -> int:
-    """Return how many cores this process may use: by its affinity, and by the quota of its
-    container.
-    """
-    count = len(os.sched_getaffinity(0))
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as limit:
-            quota, period = limit.read().split()
-    except (OSError, ValueError):
-        return count
-    return count if quota == "max" else min(count, max(1, int(quota) // int(period)))
 
 
 def broker_members(

@@ -7,7 +7,7 @@ import resource
 import time
 from dataclasses import dataclass
 
-__all__ = ["Usage", "resident_bytes", "usage"]
+__all__ = ["Usage", "cores", "resident_bytes", "usage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,19 @@ def usage() -> Usage:
         os.cpu_count() or 1,
         os.sysconf("SC_PHYS_PAGES") * resource.getpagesize(),
     )
+
+
+def cores() -> int:
+    """Return how many cores this process may use: by its affinity, and by the quota of its
+    container.
+    """
+    count = len(os.sched_getaffinity(0))
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as limit:
+            quota, period = limit.read().split()
+    except (OSError, ValueError):
+        return count
+    return count if quota == "max" else min(count, max(1, int(quota) // int(period)))
 
 
 def resident_bytes() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.local_cluster.member_options import (
     bookie_members,
     broker_members,
-    cores,
     shared_by_brokers,
 )
 from pulsarish.model.errors import ConfigError
@@ -201,7 +199,3 @@ def test_a_single_bookie_is_not_forgotten(tmp_path: Path, option: str) -> None:
     check_directories(config, 1)
     with pytest.raises(ConfigError, match="holds the bookie of a single process"):
         check_directories(config, 2)
-
-
-def test_no_more_cores_than_this_process_may_use() -> None:
-    assert 1 <= cores() <= len(os.sched_getaffinity(0))
