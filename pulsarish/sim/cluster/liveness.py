@@ -58,6 +58,7 @@ STANDING: Final = (
     "lost bookies",
     "metadata-age",
     "placement rules",
+    "resource groups",
     "probe",
     "progress watchdog",
     "registration",
