@@ -57,6 +57,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fam
     cluster.create(nodes)
     cluster.up()
     try:
+        admin = Admin(cluster.admin_url())
+        admin.resource_groups.set("g", publish_messages=1_000_000, publish_bytes=1 << 40)
+        admin.namespaces.set_policy("public/default", "resource-group", "g")
         client = pulsarish.Client(cluster.service_urls()["pulsarish"])
         consumer = client.subscribe(TOPIC, "s", consumer_type=pulsarish.ConsumerType.Shared)
         producer = client.create_producer(TOPIC)
@@ -65,7 +68,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fam
         producer.flush()
         for _ in range(100):
             consumer.acknowledge(consumer.receive(timeout_millis=30_000))
-        Admin(cluster.admin_url()).topics.compact(TOPIC)
+        admin.topics.compact(TOPIC)
         client.subscribe(TOPIC.replace("persistent://", "non-persistent://"), "s")
         found: dict[str, Families] = {}
         for node in cluster.nodes():
