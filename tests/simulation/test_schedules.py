@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from pulsarish.client.message_id import MessageId
+from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import ScheduledTopics
+from pulsarish.metadata.records import ScheduledTopics, ScheduleMarks
 from pulsarish.model.schedule import PER_TOPIC_MAX, instant_text
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import HttpRequest
 from pulsarish.sim.workloads.schedules import run_schedules
+from pulsarish.sim.world.connections import SimConnections
 from tests.support.brokered import Brokered, play_with_brokers
 
 NAME = TopicName.parse("persistent://public/default/report")
@@ -142,6 +145,57 @@ def test_a_topic_with_schedules_is_not_unused_and_goes_with_its_schedules() -> N
         broker_delete_inactive_topics_max_inactive_duration_seconds=10,
         managed_ledger_maintenance_interval_seconds=5.0,
     )
+
+
+def test_a_topic_of_the_same_name_is_not_asked_for_schedules() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        await create(brokered)
+        await schedule(brokered, "tick", {"cron": "0 * * * * *"})
+        clock = brokered.cluster.brokers["broker0"]._schedules
+        await brokered.until(lambda: clock.topics_count == 1)
+        await brokered.administer("DELETE", WORDS, query={"force": "true"}, owner=NAME)
+        await create(brokered)
+        assert await brokered.administer("GET", f"{WORDS}/schedules", owner=NAME) == {}
+        await brokered.until(lambda: clock.topics_count == 0, seconds=100.0)
+        await brokered.world.clock.sleep(100.0)
+        assert clock.topics_count == 0
+        assert brokered.topic(NAME.full).log.entries == 0
+
+    play_with_brokers(scenario, seeds=1)
+
+
+def test_what_a_later_run_may_have_to_read_is_not_trimmed() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        await create(brokered)
+        producer = await brokered.client().create_producer(NAME.full)
+        log = brokered.topic(NAME.full).log
+        first = log.ledgers[0].ledger_id
+        await log.attributes.set_schedule_marks(ScheduleMarks({"tick": 1}, (first, -1)))
+        for _ in range(2):
+            await producer.send(b"x")
+            await log.roll()
+        await log.trimmer.trim(Retention())
+        assert log.entries == 2
+        await log.attributes.set_schedule_marks(ScheduleMarks({"tick": 1}))
+        await log.trimmer.trim(Retention())
+        assert log.entries == 0
+
+    play_with_brokers(scenario, seeds=1)
+
+
+def test_only_the_leader_says_what_is_due() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        await create(brokered)
+        path = ("admin", "v2", *WORDS.split("/"), "schedulesDue")
+        body = b'{"until_ms": 1}'
+        request = HttpRequest("POST", "/" + "/".join(path), {}, {}, body, path)
+        connections = brokered.world.connections
+        assert isinstance(connections, SimConnections)
+        answer = await connections.http("broker0:8080", request)
+        assert answer.status in (401, 403)
+        assert b"only the leader broker" in answer.body
+
+    play_with_brokers(scenario, seeds=1)
 
 
 def test_missed_instants_of_a_long_outage_are_caught_up_as_each_schedule_says() -> None:

@@ -74,7 +74,7 @@ class ScheduleClock:
         return len(self._topics)
 
     def start(self) -> None:
-        _ = run_in_background(self._world.tasks, self._world.clock, "schedules", self._run)
+        _ = run_in_background(self._world.tasks, self._world.clock, "schedule clock", self._run)
 
     def stop(self) -> None:
         self._stopped = True

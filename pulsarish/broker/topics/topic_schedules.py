@@ -220,9 +220,12 @@ class OwnedSchedules:
 
         ``until_ms``: the wall clock time of the leader broker, in milliseconds.
 
-        Raises the first error; what was not published then is due at the next call.
+        Raises ``NotFound`` when the topic has no schedules, as after it was deleted and created
+        again, and the first error; what was not published then is due at the next call.
         """
         async with self._lock:
+            if not await self.read():
+                raise NotFound(f"topic {self._topic.name} has no schedules")
             try:
                 await self._publish_due(until_ms)
             except PulsarishError:

@@ -63,6 +63,7 @@ STANDING: Final = (
     "progress watchdog",
     "registration",
     "replication worker",
+    "schedule clock",
     "scrub",
     "space",
     "splitter",
