@@ -123,7 +123,6 @@ WITHOUT_METHOD = {
     "GET /admin/v2/openapi.json": "for programs",
     "POST /admin/v2/namespaces/grantPermissionsOnTopics": "topics.grant_permission",
     "POST /admin/v2/namespaces/revokePermissionsOnTopics": "topics.revoke_permission",
-    "GET /health": "brokers.health",
     (
         "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle"
     ): "topics.lookup says it, too",

@@ -122,9 +122,11 @@ class TopicLimits:
         self.publish_rate.limit(rate.messages, rate.size_bytes, 1.0, now)
         broker, group = policies.defaults.rates, policies[model.RESOURCE_GROUP]
         broker.apply(now)
-        self.shared_rates = (broker,) if broker.limited else ()
-        if group:
-            self.shared_rates += (policies.defaults.groups.find(group),)
+        # The former ones are let go last: a group that only this topic is in stays in use.
+        self.shared_rates = (
+            *([broker] if broker.limited else []),
+            *([policies.defaults.groups.find(group)] if group else []),
+        )
         self._publish_limits = (self.publish_rate, *[each.publish for each in self.shared_rates])
         self.dispatch_limits_of_all: tuple[RateLimit, ...] = (
             self.dispatch_rate,

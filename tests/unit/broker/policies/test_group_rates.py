@@ -160,3 +160,12 @@ def test_a_group_is_in_use_while_topics_are_in_it() -> None:
     two.use(Effective(topics.defaults))
     gc.collect()
     assert groups.in_use() == {}
+
+
+def test_a_change_of_other_policies_keeps_the_rates_of_the_only_topic_of_a_group() -> None:
+    topics = Topics()
+    topics.second.close()
+    topics.limit(publish_messages=10)
+    topics.first.published(15, 0, topics.clock.now)
+    topics.first.use(Effective(topics.defaults, {**GROUP, model.MESSAGE_TTL: 5}))
+    assert topics.first.publish_wait_seconds() == pytest.approx(0.6)
