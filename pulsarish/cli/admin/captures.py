@@ -120,10 +120,8 @@ def set_capture(
 
     \b
     Examples:
-      pulsarish namespaces set-capture acme/live --pattern 'sensors.*.temperature' \\
-        --into persistent://acme/live/temperatures
-      pulsarish namespaces set-capture acme/live --name all --regex --pattern '.*' \\
-        --into persistent://acme/live/all --acknowledged stored
+      pulsarish namespaces set-capture acme/live --pattern 'a.*.b' --into persistent://acme/live/b
+      pulsarish namespaces set-capture a/b --regex --pattern '.*' --into persistent://a/b/all
     """
     name = rule or TopicName.parse(into).local
     admin.namespaces.set_capture(
