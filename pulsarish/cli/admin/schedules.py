@@ -85,8 +85,7 @@ def set_schedule(
 
     \b
     Examples:
-      pulsarish topics schedules set reports daily --cron '0 8 * * MON-FRI' \\
-          --timezone Europe/Berlin --payload go --property kind=daily
+      pulsarish topics schedules set reports daily --cron '0 8 * * *' --timezone Europe/Berlin
       pulsarish topics schedules set work tick --cron '*/5 * * * *' --missed skip
     """
     admin.topics.set_schedule(
