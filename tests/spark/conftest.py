@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pulsarish.local_cluster.processes import Cluster
+from tests.spark.support import JAVA_OPTIONS
 from tests.support.clusters import running_cluster
 
 # Where there is no Java these tests are left out, as `make test` says; CI has it.
@@ -21,6 +22,7 @@ collect_ignore_glob = [] if shutil.which("java") or os.environ.get("CI") else ["
 def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["SPARK_SUBMIT_OPTS"] = JAVA_OPTIONS
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tests")

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,21 @@ import pulsarish.spark
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.processes import Cluster
 
-__all__ = ["Collected", "admin_of", "environment", "options_of", "publish", "read", "sink", "until"]
+__all__ = [
+    "JAVA_OPTIONS",
+    "Collected",
+    "admin_of",
+    "environment",
+    "options_of",
+    "publish",
+    "read",
+    "sink",
+    "until",
+]
+
+
+# Most of the work of a test's Java would be to translate well what it runs a few times.
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def environment() -> dict[str, str]:
@@ -26,9 +41,7 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(sys.path),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        # Of Java processes that live for half a minute each, most of the work would be to translate
-        # what they run once.
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
     }
 
 
