@@ -100,6 +100,20 @@ class Namespaces(PolicyCalls):
             body=[*boundaries] or None,
         )
 
+    def topic_positions(self, namespace: str, bundle: str, topics: Sequence[str] = ()) -> Record:
+        """Return the hashes of a bundle's open topics, or of those given: where to split it.
+
+        ``bundle``: such as ``0x00000000_0x40000000``. The answer has ``topicHashPositions``, by
+        name. Raises ``NotFound``.
+        """
+        return self._transport.record(
+            "GET",
+            *namespace_path(namespace),
+            bundle,
+            "topicHashPositions",
+            query={"topics": ",".join(topics)},
+        )
+
     def clear_backlog(self, namespace: str, *, subscription: str = "", bundle: str = "") -> None:
         """Acknowledge the whole backlog of all subscriptions, or those of one name, in all topics,
         or those of one bundle.

@@ -512,6 +512,14 @@ class _HttpConnection(ContainedProtocol):
             self.transport.writelines(parts)
 
 
+def _parameters(query: str) -> dict[str, str]:
+    """Return the parameters of a query. One that is repeated is a list with commas."""
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        found[name] = f"{found[name]},{value}" if name in found else value
+    return found
+
+
 def _taken(request: h11.Request, peer: str) -> HttpRequest:
     path, _, query = request.target.decode("latin-1").partition("?")
     # Split first, decode second: "%2F" inside a topic's name is not a separator.
@@ -522,7 +530,7 @@ def _taken(request: h11.Request, peer: str) -> HttpRequest:
     return HttpRequest(
         method=request.method.decode("ascii"),
         path="/" + "/".join(segments),
-        query=dict(parse_qsl(query, keep_blank_values=True)),
+        query=_parameters(query),
         headers={
             name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers
         },

@@ -77,6 +77,7 @@ SAMPLES: dict[str, Any] = {
     "key": "k",
     "position": "1:2",
     "primary": ["b"],
+    "topics": ["t"],
     "properties": {"a": "b"},
     "rule": "r",
     "secondary": ["c"],

@@ -179,11 +179,6 @@ def test_what_is_refused_says_field_value_and_range(
     [
         ("GET", "v2/resource-quotas", "quotas of resources"),
         ("POST", "v2/clusters/pulsarish/migrate", "geo-replication"),
-        (
-            "GET",
-            "v2/namespaces/public/default/0x00000000_0x40000000/topicHashPositions",
-            "the hashes of a bundle's topics",
-        ),
         ("GET", "v2/persistent/public/default/t/getMessageIdByIndex?index=3", "an index"),
         ("GET", "v2/worker/cluster", "functions"),
         ("GET", "v3/functions/public/default", "functions"),

@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
+from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of, topic_hash
 from pulsarish.broker.ownership.splits import BY_TOPICS
 from pulsarish.client.api.asyncio_client import AsyncProducer
 from pulsarish.client.enums import InitialPosition
@@ -60,6 +60,12 @@ def test_topics_of_a_bundle_that_is_split_lose_nothing() -> None:
             for name in TOPICS
         ]
         bundle, owner, other = await whole(brokered)
+        path = f"{SPACE}/{bundle.range}/topicHashPositions"
+        shown = await brokered.administer("GET", path)
+        assert shown["topicHashPositions"] == {name.full: topic_hash(name) for name in TOPICS}
+        asked = {"topics": f"{TOPICS[0]},persistent://public/default/elsewhere"}
+        shown = await brokered.administer("GET", path, query=asked)
+        assert list(shown["topicHashPositions"]) == [TOPICS[0].full]
         topics = [brokered.topic(name.full) for name in TOPICS]
         pauses: list[float] = []
 

@@ -118,6 +118,14 @@ class BundlesBody(msgspec.Struct, rename="camel"):
     boundaries: list[str] | None = None
 
 
+class PositionsBody(msgspec.Struct, rename="camel"):
+    """Where topics are in the hash space of their namespace."""
+
+    namespace: str
+    bundle: str
+    topic_hash_positions: dict[str, int]
+
+
 class PartitionsBody(msgspec.Struct, rename="camel", omit_defaults=True):
     """The record of a partitioned topic; ``partitions`` 0: the topic is not partitioned."""
 

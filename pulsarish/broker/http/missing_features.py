@@ -38,7 +38,6 @@ _PAUSING: Final = (
     "at a stated limit)"
 )
 
-_POSITIONS: Final = "the hashes of a bundle's topics"
 _FUNCTIONS: Final = "functions"
 _CONNECTORS: Final = "connectors"
 
@@ -111,7 +110,6 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_NAMESPACE, "persistence/bookieAffinity", "GET POST DELETE", _PLACEMENT, _NOTHING),
     (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
     (_NAMESPACE, "migration", "POST", _REPLICATION, _OFF),
-    (_NAMESPACE, "{bundle}/topicHashPositions", "GET", _POSITIONS, None),
     (_TOPIC, "offload", "GET PUT", _OFFLOAD, _NEVER_OFFLOADED),
     (_TOPIC, "offloadPolicies", "GET POST DELETE", _OFFLOAD, _NOTHING),
     (_TOPIC, "replication", "GET POST DELETE", _REPLICATION, _OWN_CLUSTER_IF_SET),

@@ -24,7 +24,7 @@ from pulsarish.cli.admin.common import (
 )
 from pulsarish.cli.admin.grants import NAMESPACE_GRANT_COMMANDS
 from pulsarish.cli.admin.policies import PolicyGroup
-from pulsarish.cli.output import output_option, print_record, say
+from pulsarish.cli.output import output_option, print_record, print_table, say
 
 __all__ = ["namespaces"]
 
@@ -288,6 +288,36 @@ def split_bundle(
         ),
     )
     say(f"bundle {bundle} of {namespace} split")
+
+
+@namespaces.command("get-topic-positions")
+@namespace_argument
+@click.option(
+    "--bundle",
+    required=True,
+    metavar="RANGE",
+    help="The bundle; see: pulsarish namespaces bundles.",
+)
+@click.option("--topics", default="", metavar="TOPICS", help="Only these topics, with commas.")
+@admin_option
+@output_option
+def get_topic_positions(
+    namespace: str, bundle: str, topics: str, admin: Admin, output: str
+) -> None:
+    """Show the hashes of the open topics of a bundle: where to split it.
+
+    \b
+    Example:
+      pulsarish namespaces get-topic-positions acme/orders --bundle 0x00000000_0x40000000
+    """
+    found = admin.namespaces.topic_positions(
+        namespace, bundle, [each for each in topics.split(",") if each]
+    )
+    rows = [
+        {"topic": name, "hash": f"0x{value:08x}"}
+        for name, value in sorted(found["topicHashPositions"].items(), key=lambda each: each[1])
+    ]
+    print_table(rows, ["topic", "hash"], output)
 
 
 @namespaces.command()

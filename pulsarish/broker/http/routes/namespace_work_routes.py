@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pulsarish.broker.clients.authorization import Permission, is_visible
-from pulsarish.broker.http.json_bodies import BundlesBody
+from pulsarish.broker.http.json_bodies import BundlesBody, PositionsBody
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.partitions import settled
@@ -21,7 +21,13 @@ from pulsarish.broker.http.route import (
     answer,
     no_content,
 )
-from pulsarish.broker.ownership.bundles import Bundle, boundaries_of, bundle_of, bundles_of
+from pulsarish.broker.ownership.bundles import (
+    Bundle,
+    boundaries_of,
+    bundle_of,
+    bundles_of,
+    topic_hash,
+)
 from pulsarish.broker.ownership.splits import ALGORITHMS
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
@@ -63,6 +69,7 @@ _ALGORITHM: Final = Parameter(
     choices=("", *ALGORITHMS),
     default="",
 )
+_TOPICS: Final = Parameter("topics", "Only these topics, with commas.")
 _BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
 
 
@@ -139,6 +146,16 @@ class NamespaceWorkRoutes:
                 parameters=(_UNLOAD, _ALGORITHM),
                 body=list[int],
                 statuses=(409,),
+                owner=True,
+            ),
+            Route(
+                "GET",
+                bundle + "/topicHashPositions",
+                self._positions,
+                read,
+                "Show the hashes of the open topics of a bundle.",
+                parameters=(_TOPICS,),
+                answers=PositionsBody,
                 owner=True,
             ),
             _post(
@@ -250,6 +267,18 @@ class NamespaceWorkRoutes:
             for part in parts:
                 await self._topics.unload_bundle(part)
         return no_content()
+
+    async def _positions(self, call: Call) -> HttpResponse:
+        bundle = await self._bundle(call)
+        named = {TopicName.parse(each).full for each in call.text("topics").split(",") if each}
+        await self._owners.require_bundle(call, bundle)
+        found = {
+            topic.name.full: topic_hash(topic.name)
+            for topic in self._topics.served()
+            if bundle.covers(topic.name) and (not named or topic.name.full in named)
+        }
+        space = f"{bundle.tenant}/{bundle.namespace}"
+        return answer(PositionsBody(space, bundle.range, dict(sorted(found.items()))))
 
     async def move(
         self, bundle: Bundle, source: BrokerRegistration, destination: BrokerRegistration
