@@ -227,6 +227,22 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ("policies", "rivals", "resets", "brief", "parcels", "tight", "duel", "wide", "locked"),
         "a broker that was stopping no longer ended sessions whose role was revoked",
     ),
+    1299415134: (
+        (
+            "seeks",
+            "topics",
+            "resets",
+            "brief",
+            "keys",
+            "parcels",
+            "filters",
+            "compacting",
+            "anew",
+            "harsh",
+            "orphans",
+        ),
+        "no broker led after the leader was evicted, because its session kept the leader's node",
+    ),
 }
 
 SHOWN_IN_ANOTHER_PROCESS = """

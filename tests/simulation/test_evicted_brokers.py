@@ -148,3 +148,31 @@ async def _stored(brokered: Brokered, name: TopicName) -> tuple[TopicRecord, lis
     found = await records.get(paths.topic(name), TopicRecord)
     assert found is not None
     return found[0], list(await records.children(paths.cursors(name)))
+
+
+def test_a_leader_that_was_evicted_while_its_session_lives_on_is_followed_by_another() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        brokers = brokered.cluster.brokers
+
+        def leaders() -> list[str]:
+            return [name for name, each in brokers.items() if each._ownership.leader.is_leader]
+
+        await brokered.until(lambda: len(leaders()) == 1)
+        (former,) = leaders()
+        (other,) = set(brokers) - {former}
+        instance = brokers[former]._ownership.registry.instance_id
+        registry = brokers[other]._ownership.registry
+        assert await brokered.node(other).run(lambda _: registry.evict(instance))
+        again = brokers[former]._ownership.registry
+        await brokered.until(lambda: again.instance_id not in ("", instance), seconds=2.0)
+        await brokered.until(lambda: len(leaders()) == 1, seconds=2.0)
+        (leader,) = leaders()
+        # Paused, so that it learns nothing while its session lives on.
+        (follower,) = set(brokers) - {leader}
+        instance = brokers[leader]._ownership.registry.instance_id
+        registry = brokers[follower]._ownership.registry
+        brokered.node(leader).pause()
+        assert await brokered.node(follower).run(lambda _: registry.evict(instance))
+        await brokered.until(lambda: brokers[follower]._ownership.leader.is_leader, seconds=2.0)
+
+    play_with_brokers(scenario, seeds=3, brokers=2)

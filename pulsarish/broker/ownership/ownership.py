@@ -95,7 +95,7 @@ class Ownership:
         self.cpu_percent: Callable[[], int] = lambda: 0
         """Returns the CPU time of this process, as a share of one core."""
         self.placement = PlacementRules(world, records)
-        self.leader = LeaderElection(world, records)
+        self.leader = LeaderElection(world, records, self._is_registered)
         self.registry = BrokerRegistry(
             world,
             records,
@@ -103,6 +103,7 @@ class Ownership:
             registered=self._registered,
             why_end=self._why_end_now,
             returned=self._find_taken,
+            listed=self.leader.look_again,
         )
         self.away_since_ms = 0
         """Since when this broker continues without metadata, by the wall clock; 0: it does not."""
@@ -146,6 +147,10 @@ class Ownership:
         _ = self._world.tasks.spawn(
             self._ping_all(), name="broker pings", critical=Critical.OWNERSHIP
         )
+
+    async def _is_registered(self, instance_id: str) -> bool:
+        registry = self.registry
+        return instance_id in registry.alive or await registry.is_registered(instance_id)
 
     def _registered(self, me: BrokerRegistration) -> None:
         self._end_outage()

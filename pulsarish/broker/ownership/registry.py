@@ -45,6 +45,7 @@ class BrokerRegistry:
             continue without one; empty: it continues.
         returned: called when this broker is registered again after it continued without a session.
             If it raises, this is tried again.
+        listed: called in the event loop when the registrations were read again.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class BrokerRegistry:
         registered: Callable[[BrokerRegistration], None],
         why_end: Callable[[], str],
         returned: Callable[[], Awaitable[None]],
+        listed: Callable[[], None],
     ) -> None:
         self.away = False
         """Whether this broker continues although its session, and perhaps its registration, is
@@ -69,6 +71,7 @@ class BrokerRegistry:
         self._registered = registered
         self._why_end = why_end
         self._returned = returned
+        self._listed = listed
         self._changed = asyncio.Event()
         self._alive_changed = asyncio.Event()
         self._stopped = False
@@ -228,6 +231,7 @@ class BrokerRegistry:
                 alive[registration.instance_id] = registration
         self.alive = alive
         self._alive_changed.set()
+        self._listed()
         me = self.me
         if me is not None and me.instance_id not in alive and not self.away:
             # A list from before the registration does not count: read the node itself.

@@ -58,6 +58,7 @@ def test_a_session_lost_while_the_registry_looks_for_its_own_node() -> None:
             registered=lambda _: None,
             why_end=lambda: "it is alone",
             returned=_nothing,
+            listed=lambda: None,
         )
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         first = registry.instance_id
@@ -92,6 +93,7 @@ def test_a_registration_that_cannot_be_read_is_there_and_ends_nobody() -> None:
             registered=lambda _: None,
             why_end=lambda: "it is alone",
             returned=_nothing,
+            listed=lambda: None,
         )
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         assert await registry.is_registered("odd~1")
@@ -122,6 +124,7 @@ def test_a_broker_that_was_evicted_while_it_was_cut_off_learns_it_when_it_is_con
             registered=lambda _: None,
             why_end=lambda: "it is alone",
             returned=_nothing,
+            listed=lambda: None,
         )
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         first = registry.instance_id

@@ -160,6 +160,7 @@ class Leading:
             registered=lambda _: None,
             why_end=lambda: "it is alone",
             returned=_nothing,
+            listed=lambda: None,
         )
 
 
