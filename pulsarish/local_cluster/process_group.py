@@ -98,7 +98,7 @@ class ProcessGroup:
                     if number != signal.SIGCHLD:
                         self._stop(signal.Signals(number).name)
             else:
-                self._hear(key.data)
+                self._read_output(key.data)
         for place in self._places:
             if place.process is not None and place.process.poll() is not None:
                 self._ended(place, place.process)
@@ -127,12 +127,12 @@ class ProcessGroup:
         self._selector.register(place.output, selectors.EVENT_READ, place)
         _log.info("process started", process=place.name, pid=process.pid)
 
-    def _hear(self, place: _Place) -> None:
+    def _read_output(self, place: _Place) -> None:
         """Pass on what a process prints. The end of its first line says that it serves."""
         with contextlib.suppress(BlockingIOError):
             found = os.read(place.output, _READ_BYTES)
             if not found:
-                self._deaf(place)
+                self._close_output(place)
             _print(found)
             if b"\n" in found and place.ready_at is None:
                 self._serves(place)
@@ -144,13 +144,13 @@ class ProcessGroup:
             self._all_served = True
             _print(f"{self._ready_line}\n".encode())
 
-    def _deaf(self, place: _Place) -> None:
+    def _close_output(self, place: _Place) -> None:
         if place.output >= 0:
             self._selector.unregister(place.output)
             place.output = -1
 
     def _ended(self, place: _Place, process: subprocess.Popen[bytes]) -> None:
-        self._deaf(place)
+        self._close_output(place)
         assert process.stdout is not None
         process.stdout.close()
         place.process = None
