@@ -24,7 +24,7 @@ import urllib.parse
 import urllib.request
 
 import pulsarish.asyncio
-from bench.measure import cpu_by_role, percentile, pids_of, rss_bytes, running_cluster
+from bench.measure import cpu_by_role, cpu_seconds, percentile, pids_of, rss_bytes, running_cluster
 from bench.topics import ask_many
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.processes import Cluster
@@ -196,6 +196,7 @@ async def hold_producers(url: str, count: int) -> None:
     async with asyncio.timeout(FAILOVER_SECONDS_MAX):
         await asyncio.gather(*(sends(producer) for producer in producers))
     print(f"{min(stored):.2f} {percentile(stored, 50):.2f} {max(stored):.2f}", flush=True)
+    _ = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     os._exit(0)  # closing each producer is not measured
 
 
@@ -224,17 +225,21 @@ def load(count: int, metadata: str) -> None:
             cluster.wait_ready([cluster.node("broker-1")])
             time.sleep(SETTLE_SECONDS)
             assert cluster.pid("broker-2") in pids_of(cluster)
+            used = cpu_by_role(cluster) | {"client": cpu_seconds([client.pid])}
+            used["broker"] -= cpu_seconds([pid])
             os.kill(pid, signal.SIGKILL)
             client.stdin.write(f"{time.time()}\n")
             client.stdin.flush()
             first, middle, last = map(float, client.stdout.readline().split())
+            after = cpu_by_role(cluster) | {"client": cpu_seconds([client.pid])}
         finally:
             client.kill()
             client.wait()
         print(
             f"{count} loaded topics: opened {opened:,.0f}/s, {memory:.1f} KB of broker memory "
             f"each; their broker killed: first back after {first:.2f} s, half {middle:.2f} s, "
-            f"all {last:.2f} s   (wanted: 10 KB, 1 s, 30 s)",
+            f"all {last:.2f} s   (wanted: 10 KB, 1 s, 30 s); CPU ms a topic: "
+            f"{_table({role: (after[role] - used[role]) / count * 1e3 for role in after}, 2)}",
             flush=True,
         )
 

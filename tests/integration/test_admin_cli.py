@@ -193,6 +193,7 @@ def test_a_policy_is_set_shown_and_removed(
     if "public/policies" not in admin.namespaces.list("public"):
         admin.namespaces.create("public/policies")
         admin.topics.create("public/policies/t")
+        admin.resource_groups.set("gold")
     group = f"{level}s"
     unset = read(group, f"get-{policy.name}", resource)
     assert unset in (None, {}, []) if policy.name not in UNSET else unset == UNSET[policy.name]

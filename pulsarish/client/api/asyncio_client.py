@@ -30,6 +30,7 @@ from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.context import ClientContext, retrying
 from pulsarish.client.connection.lookup import Lookup, LookupLimits
 from pulsarish.client.connection.loop_bridge import InLoop, LoopBridge
+from pulsarish.client.connection.opening_turns import OpeningTurns
 from pulsarish.client.connection.publish_stream import PublishStream
 from pulsarish.client.connection.stream_pool import StreamPool
 from pulsarish.client.connection.timers import Timers
@@ -114,11 +115,13 @@ class AsyncClient:
             ),
             book=book,
         )
+        alarms = Timers(clock, tasks)
         self._parts = ClientContext(
             clock=clock,
             random=random,
             tasks=tasks,
-            alarms=Timers(clock, tasks),
+            alarms=alarms,
+            turns=OpeningTurns(clock, alarms),
             handoff=handoff or InLoop(),
             lookup=lookup,
             publish=StreamPool(

@@ -12,6 +12,7 @@ from typing import TypeVar
 from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.lookup import Lookup
 from pulsarish.client.connection.loop_bridge import LoopBridge
+from pulsarish.client.connection.opening_turns import OpeningTurns
 from pulsarish.client.connection.publish_stream import PublishStream
 from pulsarish.client.connection.stream_pool import StreamPool
 from pulsarish.client.connection.timers import Timers
@@ -38,6 +39,7 @@ class ClientContext:
     random: random.Random
     tasks: Tasks
     alarms: Timers
+    turns: OpeningTurns
     handoff: LoopBridge
     lookup: Lookup
     publish: StreamPool[PublishStream]

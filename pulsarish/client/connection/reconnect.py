@@ -117,7 +117,10 @@ class Reconnector:
         at_once = True
         while not self._closing.is_set():
             self._gone.clear()
+            turn = await parts.turns.take()
             try:
+                if self._closing.is_set():
+                    break
                 address, known = known or await self._find(avoid), ""
                 await self._open_at(address)
             except PulsarishError as error:
@@ -130,8 +133,11 @@ class Reconnector:
                 else:
                     self._log_failure(error)
                     refused = isinstance(error, AuthenticationError)
+                    turn.end()
                     await self._pause((refusals if refused else backoff).next_seconds())
                 continue
+            finally:
+                turn.end()
             self._is_refused = False
             refusals.reset()
             if not self._opened.done():

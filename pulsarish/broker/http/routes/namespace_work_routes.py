@@ -210,9 +210,16 @@ class NamespaceWorkRoutes:
         ]
 
     async def _bundles(self, call: Call) -> HttpResponse:
+        await self._read_again(call)
         space = await self._namespaces.policies(call["tenant"], call["namespace"])
         edges = boundaries_of(space)
         return answer(BundlesBody(len(edges) - 1, [f"0x{edge:08x}" for edge in edges]))
+
+    async def _read_again(self, call: Call) -> None:
+        """Have the namespace read again: another broker may have split a bundle a moment ago."""
+        tenant, namespace = call["tenant"], call["namespace"]
+        await self._records.sync(paths.namespace(tenant, namespace))
+        self._namespaces.forget(tenant, namespace)
 
     async def _all_bundles(self, call: Call) -> list[Bundle]:
         tenant, namespace = call["tenant"], call["namespace"]
@@ -220,6 +227,8 @@ class NamespaceWorkRoutes:
 
     async def _bundle(self, call: Call) -> Bundle:
         bundle = Bundle(call["tenant"], call["namespace"], call["bundle"])
+        if bundle not in await self._all_bundles(call):
+            await self._read_again(call)
         if bundle not in await self._all_bundles(call):
             raise NotFound(
                 f"namespace {bundle.tenant}/{bundle.namespace} has no bundle {bundle.range}"
