@@ -23,6 +23,7 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
     OperationTimeoutError,
+    QuotaExceededError,
     RolledBackError,
     RuntimeInconsistency,
     SessionExpiredError,
@@ -43,7 +44,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions
 
-from pulsarish.model.errors import AuthorizationError, InvalidArgument
+from pulsarish.model.errors import AuthorizationError, InvalidArgument, MetadataUnavailable
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost
 
 __all__ = [
@@ -230,4 +231,9 @@ def refusal(path: str, error: Exception) -> Exception:
         return InvalidArgument(what)
     if isinstance(error, NoAuthError):
         return AuthorizationError(what)
+    if isinstance(error, QuotaExceededError):
+        return MetadataUnavailable(
+            f"{what}: it is full; delete topics, or raise tree_bytes_max of pulsarish metadata, or "
+            "the quota of ZooKeeper"
+        )
     return OutcomeUnknown(what)
