@@ -14,6 +14,7 @@ from pulsarish.client.api.asyncio_client import AsyncProducer
 from pulsarish.client.enums import InitialPosition
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BundleOwner, NamespacePolicies
 from pulsarish.model.errors import MetadataUnavailable, NotAllowed, NotOwner, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
@@ -299,6 +300,32 @@ def test_a_part_that_a_broker_kept_from_a_former_namespace_is_used_or_nothing_is
         assert broker._ownership.owned.bundles() == [first, last]
         for name in TOPICS:
             _ = await (await brokered.client().create_producer(name.full)).send(b"m")
+
+    play_with_brokers(scenario, brokers=2, default_number_of_namespace_bundles=1)
+
+
+def test_a_stop_during_a_split_hands_the_parts_over() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        bundle, owner, other = await whole(brokered)
+        broker = brokered.cluster.brokers[owner]
+        namespaces, stopping = broker._namespaces, []
+        divide = namespaces.divide
+
+        async def divide_meanwhile(*args: object) -> None:
+            stopping.append(asyncio.create_task(broker._topics.hand_over_all()))
+            await asyncio.sleep(0)
+            await divide(*args)  # type: ignore[arg-type]
+
+        namespaces.divide = divide_meanwhile  # type: ignore[method-assign]
+        await split(brokered, owner, bundle)
+        await stopping[0]
+        assert owned(brokered) == {owner: [], other: []}
+        records = Records(brokered.world.metadata, brokered.world.clock, brokered.world.random)
+        space = await brokered.cluster.brokers[other]._namespaces.policies("public", "default")
+        for part in bundles_of("public", "default", space):
+            record = await records.get(part.path, BundleOwner)
+            assert record is not None
+            assert record[0] == BundleOwner("", "", token=record[0].token)
 
     play_with_brokers(scenario, brokers=2, default_number_of_namespace_bundles=1)
 

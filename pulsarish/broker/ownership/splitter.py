@@ -93,6 +93,8 @@ class Splitter:
             counts,
         )
         for bundle, reason in due.items():
+            if self._stopped:
+                return
             _log.info("bundle is split", bundle=bundle, reason=reason)
             try:
                 await self._split(bundle)

@@ -339,18 +339,25 @@ class LoadedTopics:
         While one bundle moves, the others are served. So each topic is closed for no longer than
         its own move takes.
         """
-        for bundle in self.bundles.owned():
-            try:
-                await self.bundles.unload(bundle, partial(self._close_bundle, to=None))
-            except Exception as error:  # noqa: BLE001
-                # Whatever it is: hand over the other bundles, then stop.
-                _log.warning(
-                    "bundle not handed over; its next owner recovers its topics",
-                    bundle=bundle,
-                    reason=repr(error),
-                )
+        tried: set[Bundle] = set()
+        # Again for the parts of a bundle that was just being split.
+        while bundles := [bundle for bundle in self.bundles.owned() if bundle not in tried]:
+            tried.update(bundles)
+            for bundle in bundles:
+                await self._hand_over(bundle)
         self.not_kept.close_all("the broker stops")
         await self._unload_all(list(self.loaded.values()), "the broker stops")
+
+    async def _hand_over(self, bundle: Bundle) -> None:
+        try:
+            await self.bundles.unload(bundle, partial(self._close_bundle, to=None))
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is: hand over the other bundles, then stop.
+            _log.warning(
+                "bundle not handed over; its next owner recovers its topics",
+                bundle=bundle,
+                reason=repr(error),
+            )
 
     async def _unload_all(
         self, topics: list[Topic], reason: str, to: BrokerRegistration | None = None
