@@ -607,12 +607,9 @@ def test_what_answers_a_ping_with_something_else_has_not_answered() -> None:
         lying = msgspec.structs.replace(other, instance_id="liar~1", address="elsewhere:1")
 
         async def ask(_world: World) -> None:
-            ownership = broker0._ownership
-            assert await asyncio.gather(ownership._ping(lying), ownership._ping(lying)) == [
-                False,
-                False,
-            ]
-            assert lying.instance_id not in ownership._pinging
+            pings = broker0._ownership.pings
+            assert await asyncio.gather(pings._ping(lying), pings._ping(lying)) == [False, False]
+            assert lying.instance_id not in pings._pinging
 
         await brokered.node("broker0").run(ask)
 

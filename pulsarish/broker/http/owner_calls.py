@@ -17,7 +17,8 @@ from pulsarish.broker.http.route import Call, Moved
 from pulsarish.broker.listeners import broker_named, http_url_at
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.lookup import Found, Lookup
-from pulsarish.broker.ownership.ownership import Ownership, OwnerSilent
+from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.peer_pings import OwnerSilent
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata.records import BrokerRegistration

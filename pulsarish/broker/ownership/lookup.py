@@ -159,7 +159,7 @@ class Lookup:
             await self._bundles.arrived(bundle)
             owner = await ownership.owner(bundle)
             if isinstance(owner, Theirs):
-                if await ownership.reachable(owner.registration):
+                if await ownership.pings.reachable(owner.registration):
                     return Found(owner.registration, bundle)
                 continue
             if isinstance(owner, Unowned):

@@ -1,10 +1,7 @@
-"""The bundles of this broker: how it acquires, releases and loses them, and how it finds out
-whether another owner is still there.
-"""
+"""The bundles of this broker: how it acquires, releases and loses them."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from google.protobuf.message import DecodeError
@@ -23,30 +20,28 @@ from pulsarish.broker.ownership.core import (
 )
 from pulsarish.broker.ownership.leader import LeaderElection
 from pulsarish.broker.ownership.outage import Outage
+from pulsarish.broker.ownership.peer_pings import PeerPings
 from pulsarish.broker.ownership.placement import Candidate, namespace_of
 from pulsarish.broker.ownership.placement_rules import PlacementRules
 from pulsarish.broker.ownership.registry import BrokerRegistry
-from pulsarish.broker.ownership.suspicion import Judge, Peers, SuspicionLimits
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
 from pulsarish.model.errors import MetadataUnavailable, NotAllowed, NotOwner, ServiceNotReady
-from pulsarish.runtime.containment import Critical, run_in_background
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import (
     CallFailed,
     Conflict,
     Op,
-    SessionState,
     StreamBroken,
-    Unreachable,
     World,
 )
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.json_record import encode_record
 
-__all__ = ["BundleSplit", "OwnerSilent", "Ownership"]
+__all__ = ["BundleSplit", "Ownership"]
 
 _log = get_logger("broker.ownership")
 
@@ -56,19 +51,12 @@ _AWAY = (
 )
 
 
-class OwnerSilent(ServiceNotReady):
-    """The owner does not answer and may not be evicted yet.
-
-    In a moment it answers, or is evicted.
-    """
-
-
 class BundleSplit(ServiceNotReady):
     """The bundle was split: the caller's list of bundles is old."""
 
 
 class Ownership:
-    """Acquires and releases bundles, and watches the other brokers.
+    """Acquires and releases bundles. ``pings`` watches the other brokers.
 
     Args:
         ledgers: the ledgers of this broker. The ``outage`` of their age is set while this broker
@@ -114,23 +102,24 @@ class Ownership:
         self._ledgers = ledgers
         self._age = ledgers.age
         self._tell_taken = taken
-        self.peers = Peers(
-            SuspicionLimits(
-                config.broker_silence_before_eviction_ms / 1000,
-                config.broker_eviction_interval_ms / 1000,
-                config.eviction_loop_lag_max_ms / 1000,
-            )
+        self.pings = PeerPings(
+            world,
+            config,
+            records,
+            self.registry,
+            self._outage,
+            serving=lambda: self.serving,
+            began=self._check_outage,
+            take_lag_max=take_lag_max,
         )
+        self.peers = self.pings.peers
         self._world = world
         self._config = config
         self._records = records
         self._tell_lost = lost
-        self._take_lag_max = take_lag_max
-        self._lag_worst = self._lag_before = 0.0  # in this round of pings, and in the one before
         self._stopped = False
         # their records may still name this broker, which no longer owns them
         self._releasing: dict[Bundle, None] = {}
-        self._pinging: dict[str, asyncio.Future[bool]] = {}
         # from which instance a bundle is being taken, until it was read whether that is registered
         self._formers: dict[Bundle, str] = {}
         self._leases: dict[Bundle, tuple[Op, ...]] = {}
@@ -144,9 +133,7 @@ class Ownership:
         await self.placement.start()
         self.leader.start()
         await self.registry.start(template)
-        _ = self._world.tasks.spawn(
-            self._ping_all(), name="broker pings", critical=Critical.OWNERSHIP
-        )
+        self.pings.start()
 
     async def _is_registered(self, instance_id: str) -> bool:
         registry = self.registry
@@ -515,150 +502,6 @@ class Ownership:
         if epoch is not None:
             await self._ask_to_take(bundle, epoch, self.registry.instance_id, to, later=True)
 
-    async def reachable(self, other: BrokerRegistration) -> bool:
-        """Return whether another owner answers.
-
-        If it does not and the rules permit it, evict it and return ``False``.
-
-        Raises ``OwnerSilent`` while it may not be evicted yet.
-        """
-        if self.peers.fresh(
-            other.instance_id,
-            self._world.clock.monotonic(),
-            self._config.lookup_ping_max_age_ms / 1000,
-        ):
-            return True
-        if await self._ping(other):
-            return True
-        if await self._evict_if_gone(other):
-            return False
-        silent = self.peers.silent_seconds(other.instance_id, self._world.clock.monotonic())
-        raise OwnerSilent(
-            f"the owner {other.broker_id} has not answered for {silent:.1f} s; try again"
-        )
-
-    async def _ping(self, other: BrokerRegistration) -> bool:
-        """Return whether it answers.
-
-        Concurrent callers share one ping, so that many lookups do not cause many pings.
-        """
-        ping = self._pinging.get(other.instance_id)
-        if ping is None:
-            ping = self._pinging[other.instance_id] = asyncio.get_running_loop().create_future()
-            _ = self._world.tasks.spawn(
-                self._ping_for_all(other, ping), name=f"ping {other.broker_id}"
-            )
-        return await asyncio.shield(ping)
-
-    async def _ping_for_all(self, other: BrokerRegistration, ping: asyncio.Future[bool]) -> None:
-        answered = False
-        try:
-            answered = await self._ping_once(other)
-        finally:
-            # Whatever it raises: lookups wait for it, and an answer that cannot be decoded is not
-            # an answer.
-            del self._pinging[other.instance_id]
-            if not ping.done():
-                ping.set_result(answered)
-
-    async def _ping_once(self, other: BrokerRegistration) -> bool:
-        request = pb.PingRequest(
-            broker_id=other.broker_id,
-            instance_id=other.instance_id,
-            admin_key=other.admin_key,
-            from_instance=self.registry.instance_id,
-        ).SerializeToString()
-        clock = self._world.clock
-        asked_at = clock.monotonic()
-        try:
-            data = await self._world.connections.call(
-                other.address,
-                "broker.ping",
-                request,
-                timeout_seconds=self._config.broker_ping_timeout_ms / 1000,
-            )
-        except Unreachable:
-            self.peers.refused(other.instance_id, clock.monotonic())
-            self._outage.refused(other.instance_id)
-            return False
-        except (StreamBroken, TimeoutError, CallFailed) as error:
-            _log.debug("ping failed", broker=other.broker_id, reason=error)
-            return False
-        try:
-            answer = pb.PingResponse.FromString(data)
-        except DecodeError as error:
-            _log.warning(
-                "the process at a broker's address is not a broker",
-                broker=other.broker_id,
-                address=other.address,
-                reason=error,
-            )
-            return False
-        self._outage.answered(other.instance_id, asked_at, is_away=answer.metadata_away)
-        if answer.instance_id != other.instance_id:
-            # Another instance has this address: the registered one is gone.
-            self.peers.replaced(other.instance_id, clock.monotonic())
-            return False
-        self.peers.answered(
-            other.instance_id,
-            clock.monotonic(),
-            answer.bundles,
-            # One without metadata cannot acquire anything.
-            takes=answer.serving and not answer.draining and not answer.metadata_away,
-            usage_percent=answer.usage_percent,
-            group_bundles=answer.group_bundles,
-        )
-        return True
-
-    async def _evict_if_gone(self, other: BrokerRegistration) -> bool:
-        now = self._world.clock.monotonic()
-        self._lag_worst = max(self._lag_worst, self._take_lag_max())
-        judge_state = Judge(
-            max(self._lag_before, self._lag_worst),
-            self._records.state is SessionState.CONNECTED and self.serving,
-        )
-        if not self.peers.may_evict(other.instance_id, now, judge_state):
-            return False
-        silent_ms = round(self.peers.silent_seconds(other.instance_id, now) * 1000)
-        self.peers.evicted(other.instance_id, now)
-        if await self.registry.evict(other.instance_id):
-            _log.warning(
-                "broker evicted",
-                broker=other.broker_id,
-                instance=other.instance_id,
-                silent_ms=silent_ms,
-            )
-        return True
-
-    async def _ping_all(self) -> None:
-        while not self._stopped:
-            others = self.registry.others()
-            now = self._world.clock.monotonic()
-            for other in others:
-                self.peers.appeared(other.instance_id, now)
-            known = {other.instance_id for other in others}
-            for instance_id in self.peers.names():
-                if instance_id not in known:
-                    self.peers.disappeared(instance_id)
-            self._outage.keep(known)
-            self._check_outage()
-            if not others:
-                # Without another broker there is none to suspect, so nothing is timed.
-                await self.registry.wait_for_change()
-                continue
-            self._lag_before, self._lag_worst = max(self._lag_worst, self._take_lag_max()), 0.0
-            for other in others:
-                _ = self._world.tasks.spawn(self._look_after(other), name=f"ping {other.broker_id}")
-            await self._world.clock.sleep(self._config.broker_ping_interval_ms / 1000)
-
-    async def _look_after(self, other: BrokerRegistration) -> None:
-        if await self._ping(other):
-            return
-        try:
-            await self._evict_if_gone(other)
-        except MetadataUnavailable as error:
-            _log.warning("could not evict", instance=other.instance_id, reason=error)
-
     def least_loaded(
         self, given: Mapping[str, int] | None = None, *, bundle: Bundle | None = None
     ) -> BrokerRegistration | None:
@@ -802,6 +645,7 @@ class Ownership:
     def stop_serving(self) -> None:
         """Acquire nothing more, and send clients to other brokers."""
         self._stopped = True
+        self.pings.stop()
 
     async def stop(self) -> None:
         """Unregister. Bundles that were not handed over are free once the registration is gone.
@@ -809,7 +653,7 @@ class Ownership:
         They are not released one by one: that would take minutes while the metadata service is
         down.
         """
-        self._stopped = True
+        self.stop_serving()
         self.placement.stop()
         self.leader.stop()
         await self.leader.resign()
