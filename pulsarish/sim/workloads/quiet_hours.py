@@ -249,12 +249,11 @@ class _Run:
             await self._administer(world, "PUT", f"{NAMESPACE}/unload")
 
     def _check_kept(self, topic: _Aged, found: list[int]) -> None:
+        """Check what a reader found. Old messages may be deleted between two that it reads."""
         numbered = topic.numbered
-        assert found == list(range(numbered.sent))[-len(found) :], (
-            f"{numbered.topic} has {found}, of {numbered.sent} that were sent"
-        )
+        assert found == sorted(set(found)), f"{numbered.topic} was read as {found}"
         since = self.sim.loop.time() - self._settings.retention_minutes * 60
-        lost = [number for number, at in topic.at.items() if at > since and number < found[0]]
+        lost = [number for number, at in topic.at.items() if at > since and number not in found]
         assert not lost, (
             f"{numbered.topic} kept {lost} for less than its retention of "
             f"{self._settings.retention_minutes} minutes"
