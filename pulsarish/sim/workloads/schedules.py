@@ -37,6 +37,7 @@ _ROUNDS: Final = 5
 _LATE_SECONDS: Final = 50.0
 """Virtual seconds until all is published after a fault: less than what counts as missed."""
 _LOOK_SECONDS: Final = 0.05
+_LOOK_OFTEN_SECONDS: Final = 0.0002
 _MOVED_MS: Final = 7_000
 
 assert _LATE_SECONDS * 1000 < LATE_MS
@@ -156,16 +157,25 @@ class _Run:
         return None
 
     async def _unnoted(self) -> str:
-        """Wait for the moment in which a message is stored and that is not noted."""
+        """Wait for the moment in which a message is stored, and see to it that it is not noted:
+        cut its broker off from the metadata service, until the broker crashes.
+        """
         for _ in range(100_000):
             found = self._owner()
-            if found is not None:
-                after = found[1].log.attributes.unsettled_after
-                if after is not None and found[1].log.last_confirmed > after:
-                    self.counts.unnoted += 1
-                    return found[0]
-            await asyncio.sleep(0.0002)
-        raise AssertionError("no owner publishes scheduled messages")
+            if found is not None and found[1].log.attributes.unsettled_after is not None:
+                break
+            await asyncio.sleep(_LOOK_OFTEN_SECONDS)
+        else:
+            raise AssertionError("no owner publishes scheduled messages")
+        name, topic = found
+        stored = topic.log.last_confirmed
+        self.sim.network.partition([name], [METADATA])
+        for _ in range(10_000):
+            if topic.log.last_confirmed > stored:
+                self.counts.unnoted += 1
+                break
+            await asyncio.sleep(_LOOK_OFTEN_SECONDS)
+        return name
 
     async def _fail(self, way: str) -> None:
         """Have a broker fail for some seconds. At the end all is well again."""
@@ -178,6 +188,7 @@ class _Run:
             case "crash":
                 sim.nodes[name].crash()
                 await asyncio.sleep(lasts)
+                sim.network.heal_all()  # not before: what waits on a cut link would arrive
                 sim.nodes[name].revive()
             case "stop":
                 await self.cluster.restart_gracefully(name)
