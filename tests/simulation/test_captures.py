@@ -24,6 +24,8 @@ from tests.support.brokers import BrokerCluster, find
 INTO = "persistent://public/default/stored"
 SOURCE = "non-persistent://public/default/sensors.1.temperature"
 OTHER = "non-persistent://public/default/sensors.1.pressure"
+NEIGHBOUR = "non-persistent://public/default/sensors.0.temperature"
+"""A topic of the bundle of ``INTO``."""
 RULE = "namespaces/public/default/captures/r"
 MESSAGES = 200
 
@@ -57,6 +59,16 @@ async def leave(run: Brokered, topic: str) -> None:
     async def work(_world: World) -> None:
         topics = run.cluster.brokers[name]._topics
         await topics.unload_bundle(await topics.bundle(TopicName.parse(topic)))
+
+    await run.node(name).run(work)
+
+
+async def split(run: Brokered, topic: str) -> None:
+    name = await owner(run, topic)
+
+    async def work(_world: World) -> None:
+        topics = run.cluster.brokers[name]._topics
+        _ = await topics.split_bundle(await topics.bundle(TopicName.parse(topic)))
 
     await run.node(name).run(work)
 
@@ -224,6 +236,31 @@ def test_what_was_received_is_stored_before_a_bundle_leaves_in_order(
         assert firsts == sorted(firsts)
 
     play_with_brokers(scenario, brokers=3, seeds=3)
+
+
+@pytest.mark.parametrize("leaves", [leave, split, stop])
+def test_what_was_received_is_stored_before_the_bundle_of_both_topics_leaves(
+    leaves: Callable[[Brokered, str], Awaitable[None]],
+) -> None:
+    async def scenario(run: Brokered) -> None:
+        await capture(run)
+        producer = await run.client().create_producer(NEIGHBOUR, batching_enabled=False)
+        name = await owner(run, NEIGHBOUR)
+        topics, found = run.cluster.brokers[name]._topics, captures(run, name)
+        both = [await topics.bundle(TopicName.parse(each)) for each in (NEIGHBOUR, INTO)]
+        assert both[0] == both[1]
+        sent = [producer.send_soon(bytes(20_000)) for _ in range(MESSAGES)]
+        # More than one request.
+        await run.until(lambda: found.stored_count > 0 and found.pending_bytes > 1 << 20)
+        await leaves(run, NEIGHBOUR)
+        _ = await asyncio.gather(*sent)
+        await run.until(
+            lambda: all(not captures(run, n).pending_bytes for n in run.cluster.brokers)
+        )
+        assert found.dropped_count == 0
+        assert len(await stored(run)) >= MESSAGES
+
+    play_with_brokers(scenario, brokers=3)
 
 
 def test_a_terminated_topic_pauses_publishers_until_the_rule_is_removed() -> None:

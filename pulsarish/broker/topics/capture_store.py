@@ -199,7 +199,7 @@ class CaptureStore:
         """
         name = TopicName.parse(request.into)
         bundle = await self._topics.bundle(name)
-        if self._topics.bundles.serves(bundle):
+        if self._topics.is_open(name) or self._topics.bundles.serves(bundle):
             return await self.store(request)
         owner = self._owners.get(bundle)
         if owner is None:
@@ -279,10 +279,14 @@ class CaptureStore:
     async def _topic(self, request: pb.CaptureRequest) -> Topic:
         """Return the persistent topic, loaded, and create it if it may be.
 
+        While its bundle leaves, it stays open until what is captured in the bundle is stored.
+
         Raises ``NotOwner``, and the errors of a lookup and of a load.
         """
         name = TopicName.parse(request.into)
-        if not self._topics.bundles.serves(await self._topics.bundle(name)):
+        if not self._topics.is_open(name) and not self._topics.bundles.serves(
+            await self._topics.bundle(name)
+        ):
             found = await self._lookup.find(name, authoritative=True)
             if found.broker.instance_id != self._ownership.registry.instance_id:
                 raise NotOwner(f"broker {found.broker.broker_id} serves {name}, and not this one")
