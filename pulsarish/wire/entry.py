@@ -69,7 +69,8 @@ Buffer = bytes | memoryview
 
 
 def encode_entry(metadata: MessageMetadata, payload: bytes) -> bytes:
-    encoded = metadata.SerializeToString()
+    """Return an entry. Fields that its producer left out may be missing, as when it was read."""
+    encoded = metadata.SerializePartialToString()
     body = b"".join((_SIZE.pack(len(encoded)), encoded, payload))
     return struct.pack(">HI", MAGIC, extend(0, body)) + body
 

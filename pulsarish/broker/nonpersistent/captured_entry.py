@@ -69,7 +69,7 @@ def _batch(metadata: MessageMetadata, payload: bytes, source: TopicName) -> byte
         except DecodeError as error:
             raise ChecksumError(f"a batch is damaged: {error}") from None
         _name_source(single, source)
-        encoded = single.SerializeToString()
+        encoded = single.SerializePartialToString()
         parts += (_SIZE.pack(len(encoded)), encoded, plain[start:end])
     named = b"".join(parts)
     packed = compress(kind, named)

@@ -108,3 +108,23 @@ def test_a_batch_that_cannot_be_read_stays_as_it_is(
     after, stored = captured(encode_entry(before, payload))
     assert stored == payload
     assert after.num_messages_in_batch == 2
+
+
+def test_an_entry_is_stored_without_what_its_producer_left_out() -> None:
+    """The topic has taken it, so that its rule must be able to send it."""
+    before = pb.MessageMetadata(producer_name="p")
+    before.properties.add(key="x")
+    after, _ = captured(encode_entry(before, b"content"))
+    assert not after.HasField("publish_time")
+    assert [each.key for each in after.properties] == ["x", CAPTURED_FROM]
+
+
+def test_a_batch_is_stored_without_what_its_producer_left_out() -> None:
+    single = pb.SingleMessageMetadata(payload_size=1)
+    single.properties.add(key="x")
+    encoded = single.SerializePartialToString()
+    parts = struct.pack(">I", len(encoded)) + encoded + b"m"
+    _, payload = captured(encode_entry(metadata(num_messages_in_batch=1), parts))
+    (size,) = struct.unpack_from(">I", payload)
+    found = pb.SingleMessageMetadata.FromString(payload[4 : 4 + size])
+    assert [each.key for each in found.properties] == ["x", CAPTURED_FROM]
