@@ -12,6 +12,7 @@ from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ScheduledTopics, ScheduleMarks
+from pulsarish.model.errors import ServiceNotReady
 from pulsarish.model.schedule import PER_TOPIC_MAX, instant_text
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest
@@ -194,6 +195,27 @@ def test_only_the_leader_says_what_is_due() -> None:
         answer = await connections.http("broker0:8080", request)
         assert answer.status in (401, 403)
         assert b"only the leader broker" in answer.body
+
+    play_with_brokers(scenario, seeds=1)
+
+
+def test_requests_do_not_wait_behind_one_that_is_stuck() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        await create(brokered)
+        await schedule(brokered, "tick", {"cron": "* * * * * *"})
+        await brokered.until(lambda: brokered.topic(NAME.full).log.entries > 0)
+        for name in brokered.cluster.bookies:
+            brokered.node(name).pause()
+        await brokered.world.clock.sleep(3.0)
+        schedules = brokered.topic(NAME.full).schedules
+        assert schedules is not None
+        async with brokered.world.clock.timeout(1.0):
+            with pytest.raises(ServiceNotReady, match="still being stored"):
+                await schedules.publish_due(brokered.world.clock.wall_ms())
+        for name in brokered.cluster.bookies:
+            brokered.node(name).resume()
+        count = brokered.topic(NAME.full).log.entries
+        await brokered.until(lambda: brokered.topic(NAME.full).log.entries > count + 3)
 
     play_with_brokers(scenario, seeds=1)
 

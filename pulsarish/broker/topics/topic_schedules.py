@@ -22,7 +22,13 @@ from pulsarish.broker.publishing.own_messages import OwnMessages, PublishedLog
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import ScheduledTopics, ScheduleMarks, TopicSchedules
-from pulsarish.model.errors import LimitReached, MetadataUnavailable, NotFound, PulsarishError
+from pulsarish.model.errors import (
+    LimitReached,
+    MetadataUnavailable,
+    NotFound,
+    PulsarishError,
+    ServiceNotReady,
+)
 from pulsarish.model.position import Position
 from pulsarish.model.schedule import (
     PER_TOPIC_MAX,
@@ -89,6 +95,7 @@ class OwnedSchedules:
         self._records = records
         self._counts = counts
         self._lock = asyncio.Lock()
+        self._is_publishing = False
         self._known: Mapping[str, Schedule] | None = None
         self._next_ms: dict[str, float] = {}  # before it there is nothing to decide
 
@@ -221,16 +228,26 @@ class OwnedSchedules:
         ``until_ms``: the wall clock time of the leader broker, in milliseconds.
 
         Raises ``NotFound`` when the topic has no schedules, as after it was deleted and created
-        again, and the first error; what was not published then is due at the next call.
+        again; ``ServiceNotReady`` while an earlier call has not ended, so that calls do not pile up
+        behind one that is stuck; and the first error. What was not published then is due at the
+        next call.
         """
-        async with self._lock:
-            if not await self.read():
-                raise NotFound(f"topic {self._topic.name} has no schedules")
-            try:
-                await self._publish_due(until_ms)
-            except PulsarishError:
-                self._counts.failures += 1
-                raise
+        if self._is_publishing:
+            raise ServiceNotReady(
+                f"earlier messages of the schedules of {self._topic.name} are still being stored"
+            )
+        self._is_publishing = True
+        try:
+            async with self._lock:
+                if not await self.read():
+                    raise NotFound(f"topic {self._topic.name} has no schedules")
+                try:
+                    await self._publish_due(until_ms)
+                except PulsarishError:
+                    self._counts.failures += 1
+                    raise
+        finally:
+            self._is_publishing = False
 
     async def _publish_due(self, until_ms: int) -> None:
         attributes, schedules = self._topic.log.attributes, await self.read()
