@@ -142,12 +142,23 @@ def _zone(name: str) -> ZoneInfo | None:
         raise ValueError(name) from None
 
 
+def _search(schedule: Schedule, after_ms: int) -> CronSim:
+    try:
+        zone = _zone(schedule.timezone) or UTC
+        return CronSim(schedule.cron, datetime.fromtimestamp(max(after_ms, 0) // 1000, zone))
+    except (CronSimError, ValueError, OSError):
+        # Another broker has accepted the schedule.
+        raise InvalidArgument(
+            f"cron {schedule.cron!r} in timezone {schedule.timezone!r} is not known to this "
+            "broker; give all brokers the same version of pulsarish and the same time zones"
+        ) from None
+
+
 def _after(schedule: Schedule, after_ms: int) -> Iterator[int]:
     """Return the instants after a time, oldest first."""
-    start = datetime.fromtimestamp(max(after_ms, 0) // 1000, _zone(schedule.timezone) or UTC)
     last_ms = after_ms
     try:
-        for found in CronSim(schedule.cron, start):
+        for found in _search(schedule, after_ms):
             instant_ms = int(found.timestamp()) * 1000
             if instant_ms > _LATEST_MS:
                 return
@@ -160,7 +171,10 @@ def _after(schedule: Schedule, after_ms: int) -> Iterator[int]:
 
 
 def next_instants(schedule: Schedule, after_ms: int, count: int) -> list[int]:
-    """Return the next ``count`` instants after a time; none of a paused schedule."""
+    """Return the next ``count`` instants after a time; none of a paused schedule.
+
+    Raises ``InvalidArgument`` for a schedule that only other brokers understand.
+    """
     found: list[int] = []
     if not schedule.paused:
         for instant_ms in _after(schedule, after_ms):
@@ -199,6 +213,8 @@ def due(schedule: Schedule, decided_ms: int, until_ms: int) -> Due:
         decided_ms: up to here every instant was decided before. 0 or less: the schedule begins
             now, and its instants count from ``until_ms`` on, and from ``-decided_ms`` on.
         until_ms: the time by the clock that counts. An earlier one than before decides nothing.
+
+    Raises ``InvalidArgument`` as ``next_instants``.
     """
     if decided_ms <= 0:
         return Due((), 0, max(until_ms, -decided_ms))

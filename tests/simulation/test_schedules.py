@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from pulsarish.broker.topics.schedule_clock import _Scheduled
 from pulsarish.client.message_id import MessageId
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ScheduledTopics, ScheduleMarks
 from pulsarish.model.errors import ServiceNotReady
-from pulsarish.model.schedule import PER_TOPIC_MAX, instant_text
+from pulsarish.model.schedule import PER_TOPIC_MAX, Schedule, instant_text
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest
 from pulsarish.sim.workloads.schedules import run_schedules
@@ -195,6 +196,37 @@ def test_only_the_leader_says_what_is_due() -> None:
         answer = await connections.http("broker0:8080", request)
         assert answer.status in (401, 403)
         assert b"only the leader broker" in answer.body
+
+    play_with_brokers(scenario, seeds=1)
+
+
+def test_a_terminated_topic_is_not_asked_again() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        await create(brokered)
+        await schedule(brokered, "tick", {"cron": "* * * * * *"})
+        await brokered.until(lambda: brokered.topic(NAME.full).log.entries > 0)
+        await brokered.administer("POST", f"{WORDS}/terminate", owner=NAME)
+        await brokered.world.clock.sleep(60.0)
+        assert brokered.cluster.brokers["broker0"]._topics.schedule_counts.failures == 1
+
+    play_with_brokers(scenario, seeds=1)
+
+
+def test_a_schedule_that_the_leader_does_not_know_is_tried_again_later() -> None:
+    asked: list[int] = []
+
+    async def ask(_name: TopicName, until_ms: int) -> None:
+        asked.append(until_ms)
+        assert len(asked) < 100
+
+    async def scenario(brokered: Brokered) -> None:
+        clock = brokered.cluster.brokers["broker0"]._schedules
+        await brokered.until(lambda: clock._is_listed)
+        clock._ask = ask
+        clock._topics[NAME.full] = _Scheduled(1, {"tick": Schedule("* * * * *", "Mars/Base")})
+        clock._changed.set()
+        await brokered.world.clock.sleep(60.0)
+        assert 10 <= len(asked) <= 13
 
     play_with_brokers(scenario, seeds=1)
 

@@ -20,7 +20,7 @@ from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ScheduledTopics, TopicSchedules
-from pulsarish.model.errors import NotFound, PulsarishError
+from pulsarish.model.errors import NotFound, PulsarishError, TopicTerminated
 from pulsarish.model.schedule import Schedule, next_instants
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import Scope, ScopeKind, run_in_background
@@ -184,6 +184,14 @@ class ScheduleClock:
             async with self._places:
                 until_ms = clock.wall_ms()
                 await self._ask(name, until_ms)
+            following = [
+                instant_ms
+                for schedule in topic.schedules.values()
+                for instant_ms in next_instants(schedule, until_ms, 1)
+            ]
+        except TopicTerminated as error:
+            topic.next_ms = math.inf
+            _log.warning("schedules of a terminated topic; remove them", topic=name, reason=error)
         except PulsarishError as error:
             topic.failures += 1
             topic.next_ms = 0
@@ -195,11 +203,6 @@ class ScheduleClock:
                 self._list_again()
         else:
             topic.failures = 0
-            following = [
-                instant_ms
-                for schedule in topic.schedules.values()
-                for instant_ms in next_instants(schedule, until_ms, 1)
-            ]
             topic.next_ms = min(following, default=math.inf)
         finally:
             topic.is_asked = False

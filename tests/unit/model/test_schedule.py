@@ -164,3 +164,11 @@ def test_any_text_is_an_expression_or_refused(cron: str) -> None:
     assert following == sorted(set(following))
     assert following[0] > NOW_MS
     assert due(schedule, NOW_MS, following[0]).instants == (following[0],)
+
+
+@pytest.mark.parametrize("schedule", [Schedule("* * * * *", "Mars/Base"), Schedule("* * * * X")])
+def test_a_schedule_of_another_version_is_refused_by_name(schedule: Schedule) -> None:
+    with pytest.raises(InvalidArgument, match="give all brokers the same version"):
+        next_instants(schedule, 1_000, 1)
+    with pytest.raises(InvalidArgument, match="give all brokers the same version"):
+        due(schedule, 1_000, 2_000)
