@@ -20,6 +20,7 @@ from pulsarish.broker.ownership.group_division import (
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.group_rates import KINDS, GroupRates, Groups, Wish
 from pulsarish.broker.policies.group_store import GroupStore
+from pulsarish.metadata import paths
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import CorruptData, MetadataUnavailable, PulsarishError, ServiceNotReady
 from pulsarish.model.policies import ResourceGroup
@@ -52,10 +53,10 @@ class GroupSharing:
         self._groups = groups
         self._division = GroupDivision(0.0)
         self._watched: set[str] = set()
-        """Groups whose limits in force are the newest."""
+        """The paths of groups whose limits in force are the newest."""
         self._touched = asyncio.Event()
         self._stopped = False
-        groups.came = self._touched.set
+        groups.came = lambda name: self._changed(paths.resource_group(name))
         groups.first_share = lambda: least_share(self._brokers_count)
 
     @property
@@ -86,26 +87,27 @@ class GroupSharing:
             is_known = await self._round(ask)
 
     async def _round(self, ask: AskLeader) -> bool:
-        """Return whether the leader may know of groups in use here: it is asked again then, also
-        when the last one is gone.
+        """Return whether the leader may know of groups in use here. It is asked again then: also
+        without groups, until it answers.
         """
         groups = self._groups.in_use()
         await self._follow(groups)
-        await self._share(ask, groups)
-        return bool(groups)
+        has_answered = await self._share(ask, groups)
+        return bool(groups) or not has_answered
 
     async def _follow(self, groups: Mapping[str, GroupRates]) -> None:
         """Read the limits of groups that came or were changed."""
-        self._watched &= groups.keys()
-        for rates in groups.values():
-            if rates.name in self._watched:
+        in_use = {paths.resource_group(name): rates for name, rates in groups.items()}
+        self._watched &= in_use.keys()
+        for path, rates in in_use.items():
+            if path in self._watched:
                 continue
-            self._watched.add(rates.name)
+            self._watched.add(path)
             try:
                 async with self._world.clock.timeout(ASK_SECONDS):
-                    limits = await self._store.find(rates.name, self._changed_of(rates.name))
+                    limits = await self._store.find(rates.name, self._changed)
             except (MetadataUnavailable, TimeoutError) as error:
-                self._watched.discard(rates.name)
+                self._watched.discard(path)
                 _log.debug("resource group waits for metadata", group=rates.name, reason=error)
                 continue
             except CorruptData as error:
@@ -114,23 +116,25 @@ class GroupSharing:
             # A group that was deleted has no users any more, except for a moment.
             rates.use(limits or ResourceGroup(), self._world.clock.monotonic())
 
-    def _changed_of(self, name: str) -> Callable[[str], None]:
-        def changed(_path: str) -> None:
-            self._watched.discard(name)
-            self._touched.set()
+    def _changed(self, path: str) -> None:
+        """Have the limits of a group read: they may have changed, or topics use it again."""
+        self._watched.discard(path)
+        self._touched.set()
 
-        return changed
-
-    async def _share(self, ask: AskLeader, groups: Mapping[str, GroupRates]) -> None:
-        """Get shares from the leader, and end those whose time is over."""
+    async def _share(self, ask: AskLeader, groups: Mapping[str, GroupRates]) -> bool:
+        """Get shares from the leader, and end those whose time is over. Return whether the leader
+        has answered.
+        """
         clock = self._world.clock
         me, leader = self._ownership.registry.me, self._ownership.leader.leader
         asked_at = clock.monotonic()
         wishes = {name: rates.wishes(asked_at) for name, rates in groups.items()}
+        has_answered = False
         if me is not None and leader is not None:
             try:
                 async with clock.timeout(ASK_SECONDS):
                     shares = await ask(leader, me.instance_id, wishes)
+                has_answered = True
                 for name, each in shares.items():
                     if name in groups and len(each) == len(KINDS) and min(each) > 0:
                         groups[name].divide(each, asked_at + SHARE_SECONDS, clock.monotonic())
@@ -139,6 +143,7 @@ class GroupSharing:
         share_max = equal_share(self._brokers_count)
         for rates in groups.values():
             rates.expire(share_max, clock.monotonic())
+        return has_answered
 
     # -- of the leader
 

@@ -151,7 +151,7 @@ class GroupRates(SharedRates):
         )
 
 
-def _nothing() -> None:
+def _nothing(_name: str) -> None:
     pass
 
 
@@ -167,8 +167,8 @@ class Groups:
 
     def __init__(self) -> None:
         self._in_use: WeakValueDictionary[str, GroupRates] = WeakValueDictionary()
-        self.came: Callable[[], None] = _nothing
-        """Called when the first topic of a group was loaded."""
+        self.came: Callable[[str], None] = _nothing
+        """Called with the name of a group when its first topic was loaded."""
         self.first_share: Callable[[], float] = _whole
         """Returns the share of a group that was not in use here."""
 
@@ -177,7 +177,7 @@ class Groups:
         found = self._in_use.get(name)
         if found is None:
             found = self._in_use[name] = GroupRates(name, self.first_share())
-            self.came()
+            self.came(name)
         return found
 
     def in_use(self) -> dict[str, GroupRates]:

@@ -146,13 +146,14 @@ def test_wishes_say_what_was_used_of_each_limit_and_whether_it_was_enough() -> N
 
 
 def test_a_group_is_in_use_while_topics_are_in_it() -> None:
-    groups, came = Groups(), []
-    groups.came = lambda: came.append(1)
+    came: list[str] = []
+    groups = Groups()
+    groups.came = came.append
     groups.first_share = lambda: 0.1
     topics = Topics()
     topics.defaults = broker_defaults(topics.config, groups=groups)
     one, two = topics.topic(GROUP), topics.topic(GROUP)
-    assert came == [1]
+    assert came == ["g"]
     assert groups.in_use()["g"].shares == (0.1,) * 4
     one.close()
     gc.collect()
