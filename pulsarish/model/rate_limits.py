@@ -37,14 +37,15 @@ class TokenBucket:
     def rescale(self, rate: float, now: float) -> None:
         """Set the rate of a part of a limit, and a burst of one second of it.
 
-        The time that a debt takes to pay stays: parts change all the time, and a debt that each
-        change made smaller would never be paid.
+        A debt stays as it is, and is paid at the new rate. Parts change all the time: a debt that
+        each change made smaller would never be paid, and one that grew with its part would take as
+        long as with a part that was far too small.
         """
         if self.rate <= 0 or rate <= 0:
             self.limit(rate, max(rate, 0.0), now)
-        elif rate != self.rate:
+        else:
             self._fill(now)
-            self.tokens *= rate / self.rate
+            self.tokens = min(self.tokens, rate)
             self.rate = self.burst = rate
 
     def _fill(self, now: float) -> None:

@@ -107,7 +107,7 @@ def test_callers_are_forgotten_once_they_have_nothing_to_pay() -> None:
 
 
 def test_a_part_that_changes_all_the_time_keeps_the_rate_of_its_mean() -> None:
-    """Batches of ten seconds each: with every change the debt stays as long as it was."""
+    """Batches of ten seconds each: no change makes the debt smaller."""
     bucket, now, taken = TokenBucket(), 0.0, 0
     bucket.limit(10, 10, now)
     while now < 1_000.0:

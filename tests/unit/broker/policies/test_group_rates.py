@@ -92,14 +92,14 @@ def test_of_two_shared_rates_the_one_that_holds_longer_is_named() -> None:
     assert limits.reached()[0] == ""
 
 
-def test_a_share_is_put_in_force_at_once_and_a_debt_takes_as_long_as_before() -> None:
+def test_a_share_is_put_in_force_at_once_and_a_debt_is_paid_at_the_new_rate() -> None:
     topics = Topics()
     rates = topics.limit(publish_messages=100)
-    topics.first.published(300, 0, topics.clock.now)
-    assert topics.first.publish_wait_seconds() == pytest.approx(2.0, abs=0.02)
-    for share in (0.5, 0.9, 0.1, 0.25):
+    topics.first.published(200, 0, topics.clock.now)
+    assert topics.first.publish_wait_seconds() == pytest.approx(1.0, abs=0.02)
+    for share in (0.5, 0.01, 1.0, 0.25):
         rates.divide([share] * 4, topics.clock.now + 5.0, topics.clock.now)
-    assert topics.first.publish_wait_seconds() == pytest.approx(2.0, abs=0.05)
+    assert topics.first.publish_wait_seconds() == pytest.approx(4.0, abs=0.05)
     assert rates.publish.messages.rate == 25.0
     rates.expire(0.1, topics.clock.now + 4.9)
     assert rates.shares == (0.25,) * 4
@@ -107,6 +107,15 @@ def test_a_share_is_put_in_force_at_once_and_a_debt_takes_as_long_as_before() ->
     assert rates.shares == (0.1,) * 4
     rates.use(model.ResourceGroup(), topics.clock.now)
     assert topics.first.publish_wait_seconds() == 0.0
+
+
+def test_a_batch_during_the_first_share_waits_no_longer_once_the_share_is_the_whole() -> None:
+    topics = Topics()
+    rates = topics.limit(publish_messages=1_000)
+    rates.divide([0.01] * 4, 1e9, topics.clock.now)
+    topics.first.published(1_000, 0, topics.clock.now)
+    rates.divide([1.0] * 4, 1e9, topics.clock.now)
+    assert topics.first.publish_wait_seconds() == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_share_of_less_than_a_message_lets_one_through_now_and_then() -> None:
