@@ -8,7 +8,7 @@ what it uses of each limit, and gets a part of 1 for ``SHARE_SECONDS``. The rule
   without a share. The rest is divided in proportion to what they use. A broker that uses its share
   up counts for an equal part at least, so those that want more than they get come to equal shares.
 * A broker gets no more than the others leave. What it wants beyond that it gets when the others
-  have asked again, and got less.
+  have got less, and have said so with their next question: an answer may be lost.
 * A broker that the others leave less than the least share gets this one: a tenth of the limit,
   divided by the number of brokers of the cluster.
 * A broker whose share was not divided again in time has at most an equal part of the limit: 1,
@@ -51,7 +51,11 @@ def least_share(brokers_count: int) -> float:
 
 @dataclass(slots=True)
 class _User:
-    """A broker that uses a limit. ``until``: when its share is over."""
+    """A broker that uses a limit.
+
+    ``share``: the greatest that it may have: what it was given, or had before, since the answer may
+    be lost. ``until``: when that is over.
+    """
 
     demand: float
     share: float
@@ -116,8 +120,9 @@ class GroupDivision:
         left = 1.0 - sum(
             each.in_force(brokers_count, now) for name, each in users.items() if name != broker
         )
-        me.share = max(min(wanted, left), least_share(max(brokers_count, count)))
-        return me.share
+        share = max(min(wanted, left), least_share(max(brokers_count, count)))
+        me.share = max(share, wish.share)
+        return share
 
     def check(self, brokers_count: int, now: float) -> None:
         """Assert that no limit is divided into more than the bound."""
