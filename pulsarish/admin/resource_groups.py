@@ -29,7 +29,7 @@ class ResourceGroups:
 
     def get(self, group: str) -> Record:
         """Return ``publishRateInMsgs``, ``publishRateInBytes``, ``dispatchRateInMsgs`` and
-        ``dispatchRateInBytes``; -1: no limit.
+        ``dispatchRateInBytes``; -1 or 0: no limit.
 
         Raises ``NotFound``.
         """
@@ -46,8 +46,8 @@ class ResourceGroups:
     ) -> None:
         """Create a group, or change limits of it. Brokers apply a change at once.
 
-        Each is for all topics of the group together, on all brokers, in a second; -1: no limit.
-        ``None``: it stays as it is; a new group has no limit there.
+        Each is for all topics of the group together, on all brokers, in a second. -1 or 0: no
+        limit. ``None``: it stays as it is; a new group has no limit there.
 
         Raises ``InvalidArgument``.
         """

@@ -11,6 +11,7 @@ from pulsarish.admin import Admin
 from pulsarish.cli.admin.common import AdminGroup, admin_option, print_names
 from pulsarish.cli.output import output_option, print_record, print_table, say
 from pulsarish.cli.progress import Progress
+from pulsarish.model.errors import ConnectError, NotFound, ServiceNotReady, Timeout
 
 __all__ = ["brokers"]
 
@@ -108,7 +109,7 @@ def stats(broker: str, shows_all: bool, admin: Admin, output: str) -> None:
     and memory; with -o json each bundle, too.
 
     BROKER is its id, as in: pulsarish brokers list. Without it, the broker that answers at
-    --admin-url.
+    --admin-url. --all shows the brokers that answer, and names the others.
 
     \b
     Examples:
@@ -119,14 +120,30 @@ def stats(broker: str, shows_all: bool, admin: Admin, output: str) -> None:
     if shows_all:
         if broker:
             raise click.UsageError(f"--all is of all brokers: leave {broker!r} out")
-        rows = [_load_row(each["broker_id"], admin) for each in admin.brokers.list()]
-        total = {name: round(sum(row[name] for row in rows), 3) for name in _LOAD}
-        print_table([*rows, {"broker_id": "(all)", **total}], ["broker_id", *_LOAD], output)
+        _print_loads(admin, output)
         return
     report = admin.brokers.load_report(broker)
     if output != "json":
         del report["bundleStats"]
     print_record(report, output)
+
+
+def _print_loads(admin: Admin, output: str) -> None:
+    """Print the load of all brokers, and their sum. End with status 1 when one did not answer."""
+    rows: list[dict[str, Any]] = []
+    failed: list[str] = []
+    for each in admin.brokers.list():
+        broker = each["broker_id"]
+        try:
+            rows.append(_load_row(broker, admin))
+        except (NotFound, ServiceNotReady, ConnectError, Timeout) as error:
+            failed.append(f"error: no load of broker {broker}: {error}")
+    total = {name: round(sum(row[name] for row in rows), 3) for name in _LOAD}
+    print_table([*rows, {"broker_id": "(all)", **total}], ["broker_id", *_LOAD], output)
+    for line in failed:
+        say(line)
+    if failed:
+        raise SystemExit(1)
 
 
 def _load_row(broker: str, admin: Admin) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -38,7 +38,7 @@ def _count(context: click.Context, parameter: click.Parameter, text: str | None)
         return None if text is None else int(text)
     if text in ("unlimited", str(UNLIMITED)):
         return UNLIMITED
-    raise click.BadParameter(f"{text!r} must be a number, 0 or more, or unlimited")
+    raise click.BadParameter(f"{text!r} must be a number of 1 or more, or unlimited")
 
 
 def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -63,7 +63,7 @@ def _limit_options(run: Callable[..., None]) -> Callable[..., None]:
             f"--{name}",
             metavar="SIZE" if is_size else "NUMBER",
             callback=_size if is_size else _count,
-            help=f"{meaning} unlimited (-1): without a limit.",
+            help=f"{meaning} unlimited, -1 or 0: no limit.",
         )(run)
     return run
 
@@ -125,15 +125,13 @@ def get(group: str, admin: Admin, output: str) -> None:
     if output == "json":
         print_json(found)
         return
-    shown: dict[str, Any] = {
-        name: "unlimited"
-        if found[key] <= 0
-        else format_size(found[key], unit_bytes=1)
-        if name.endswith("bytes")
-        else found[key]
-        for name, (key, _) in _LIMITS.items()
-    }
-    print_record(shown, output)
+    print_record({name: _shown(name, found[key]) for name, (key, _) in _LIMITS.items()}, output)
+
+
+def _shown(name: str, limit: int) -> str:
+    if limit <= 0:
+        return "unlimited"
+    return format_size(limit, unit_bytes=1) if name.endswith("bytes") else str(limit)
 
 
 @resource_groups.command("list")

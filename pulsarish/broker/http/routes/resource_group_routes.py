@@ -28,7 +28,7 @@ _SHARES: Final = "resource-group-shares"
 
 
 class ResourceGroupBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The limits to set, all in a second; -1: none. What is left out stays as it is."""
+    """The limits to set, all in a second; -1 or 0: none. What is left out stays as it is."""
 
     publishRateInMsgs: Rate | None = None  # noqa: N815
     publishRateInBytes: ByteRate | None = None  # noqa: N815

@@ -62,6 +62,18 @@ def test_the_load_of_all_brokers_is_summed_up(server: AdminServer) -> None:
     refused = run(server, "brokers", "stats", "b-1", "--all")
     assert (refused.exit_code, "--all is of all brokers" in refused.stderr) == (2, True)
 
+    # One dies between the list and its report.
+    answers = iter([(404, {"reason": "there is no broker 'b-0'; there are b-1"}), (200, report)])
+    server.answer_each("GET /admin/v2/broker-stats/load-report", lambda: next(answers))
+    partial = run(server, "brokers", "stats", "--all", "-o", "json")
+    shown = json.loads(partial.stdout)
+    assert [row["broker_id"] for row in shown] == ["b-1", "(all)"]
+    assert (shown[1]["topics"], partial.exit_code) == (2, 1)
+    assert "error: no load of broker b-0: there is no broker 'b-0'" in partial.stderr
+    server.answer("GET /admin/v2/broker-stats/load-report", 403, {"reason": "not permitted"})
+    refused = run(server, "brokers", "stats", "--all")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+
 
 def test_a_bookie_whose_decommissioning_has_no_end_in_time(server: AdminServer) -> None:
     going_on = {"instanceId": "b~1", "givenUp": True, "underReplicatedLedgers": 3}
