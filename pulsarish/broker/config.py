@@ -1279,19 +1279,24 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             raise ConfigError(
                 "listen_address and listen_address_tls are empty: a broker needs one of them"
             )
-        for plan in self.listener_plans():
-            bound = (
-                plan.bind_address_tls
-                or plan.bind_http_address_tls
-                or plan.bind_pulsar_address_tls
-                or plan.bind_framed_address_tls
+        secure = [
+            (plan.name, address)
+            for plan in self.listener_plans()
+            for address in (
+                plan.bind_address_tls,
+                plan.bind_http_address_tls,
+                plan.bind_pulsar_address_tls,
+                plan.bind_framed_address_tls,
             )
-            if bound and not self.tls_certificate_file_path:
-                raise ConfigError(
-                    f"{bound} of listener {plan.name!r} is to speak TLS: set "
-                    "tls_certificate_file_path and tls_key_file_path"
-                )
-        self.shared()
+            if address
+        ]
+        secure += [(each.listener, each.address) for each in self.shared() if each.is_tls]
+        if secure and not self.tls_certificate_file_path:
+            listener, bound = secure[0]
+            raise ConfigError(
+                f"{bound} of listener {listener!r} is to speak TLS: set tls_certificate_file_path "
+                "and tls_key_file_path"
+            )
 
     def validate(self) -> None:
         """Raise ``ConfigError`` for combinations that cannot work."""

@@ -443,3 +443,13 @@ def test_shared_addresses_name_a_listener_and_what_is_spoken() -> None:
 def test_a_shared_address_that_nothing_serves_is_refused(shared: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         BrokerConfig(pulsar_address="", shared_addresses=(shared,)).validate()
+
+
+def test_a_shared_address_with_tls_needs_a_certificate() -> None:
+    """Its own address may be that of something else that speaks TLS before the broker."""
+    config = BrokerConfig(
+        advertised_listeners=("internal:pulsarish://h:6660", "internal:https://before:443"),
+        shared_addresses=("internal:https://h:8443",),
+    )
+    with pytest.raises(ConfigError, match="h:8443 of listener 'internal' is to speak TLS: set tls"):
+        config.validate()
