@@ -390,6 +390,7 @@ class Records:
         *,
         before: Sequence[Op] = (),
         with_ops: Sequence[Op] = (),
+        created: int = 0,
         once: bool = False,
     ) -> bool:
         """Delete a node, in one commit with ``before`` (what lies below it) and ``with_ops``.
@@ -397,16 +398,18 @@ class Records:
         A node that another process creates again at this path in the meantime is left alone.
 
         Args:
+            created: the creation of the node that is meant, as in ``Versioned``; 0: the node that
+                is there now.
             once: nothing is ever created again at this path, or ``with_ops`` refuse it then; that
                 saves a read.
 
         Returns:
-            ``False`` when there was no node.
+            ``False`` when there was no such node.
 
         Raises ``Conflict`` (bad version, not empty) and ``MetadataUnavailable``.
         """
         was = None if once else await self._read_surely(path)
-        if was is None and not once:
+        if not once and (was is None or created not in (0, was.created)):
             return False
 
         async def attempt(unsure: bool) -> bool:

@@ -356,7 +356,7 @@ class OrphanSearch:
             except Conflict as conflict:
                 # What is used is no orphan. The next search tells what holds.
                 _log.info("an orphan was changed and stays", path=orphan.path, reason=conflict)
-                continue
+                is_deleted = False
             if is_deleted:
                 self.deleted_count += 1
                 self.notes.forget(orphan.path)
@@ -376,15 +376,16 @@ class OrphanSearch:
                 return False
         else:
             below = await self._below_topic(orphan.path)
-        # Looked at after what lies below it: a topic that is created again has other nodes there,
-        # so the commit is refused.
-        if not await self._is_the_same(orphan):
-            return False
-        await self._records.delete(
-            orphan.path, orphan.version, before=[Op("delete", each) for each in below]
+        # A topic that is created again has other nodes below it, so the commit is refused.
+        is_deleted = await self._records.delete(
+            orphan.path,
+            orphan.version,
+            before=[Op("delete", each) for each in below],
+            created=orphan.created,
         )
-        _log.warning("an orphan was deleted", kind=orphan.kind.value, path=orphan.path)
-        return True
+        if is_deleted:
+            _log.warning("an orphan was deleted", kind=orphan.kind.value, path=orphan.path)
+        return is_deleted
 
     async def _is_the_same(self, orphan: Orphan) -> bool:
         """Return whether the node is the one that was found. One that is created again may have

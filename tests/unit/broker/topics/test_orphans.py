@@ -403,6 +403,32 @@ def test_the_owner_of_a_bundle_that_is_taken_after_the_search_stays() -> None:
     play(scenario, orphan_deletion_enabled=True)
 
 
+def test_the_owner_of_a_bundle_that_is_taken_at_the_last_moment_stays() -> None:
+    """A leader may stand still between its last look and the deletion, too."""
+    bundle = paths.bundle_owner("public", "lost", "0x00_0x80")
+
+    async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
+        await put(records, bundle, BundleOwner("broker", "broker~1"))
+        await search.round()
+        await world.clock.sleep(10.0)
+        delete = records.delete
+
+        async def after_a_pause(path: str, *arguments: Any, **named: Any) -> bool:
+            await delete(bundle)
+            await put(records, bundle, BundleOwner("broker", "broker~2"))
+            return await delete(path, *arguments, **named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(records, "delete", after_a_pause)
+            await search.round()
+        node = (await records.nodes([bundle]))[0]
+        assert node is not None
+        assert b"broker~2" in node.data
+        assert search.deleted_count == 0
+
+    play(scenario, orphan_deletion_enabled=True)
+
+
 def test_a_ledger_that_is_made_again_after_the_search_stays() -> None:
     async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
         await put(records, paths.ledger(7), ledger(7))
