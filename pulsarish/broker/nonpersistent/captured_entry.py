@@ -17,7 +17,8 @@ __all__ = ["CAPTURED_FROM", "captured_entry", "captured_producer"]
 
 CAPTURED_FROM: Final = "pulsarish-captured-from"
 """The property of a captured message with the name of its topic."""
-_UNPACKED_BYTES_MAX: Final = 64 << 20
+_BATCH_MESSAGES_MAX: Final = 5_000
+"""The broker does nothing else while it unpacks a batch."""
 _SIZE: Final = struct.Struct(">I")
 
 
@@ -29,13 +30,14 @@ def captured_producer(source: TopicName, name: str) -> str:
     return f"capture {source.full} {name}"
 
 
-def captured_entry(entry: bytes, source: TopicName) -> tuple[str, bytes]:
+def captured_entry(entry: bytes, source: TopicName, *, batch_bytes_max: int) -> tuple[str, bytes]:
     """Return the name of the producer that signs the stored entry, and that entry.
 
     It has the same messages, each with the property ``CAPTURED_FROM``. Key, event time, sequence
     ids, delivery time and properties stay. The version of the schema is left out, since it counts
-    the schemas of the source. A batch that cannot be read here (encrypted, damaged) stays as it is:
-    only its producer's name says where it comes from.
+    the schemas of the source. A batch that cannot be read here (encrypted, damaged), that has very
+    many messages, or that would be above ``batch_bytes_max`` unpacked stays as it is: only its
+    producer's name says where it comes from.
     """
     metadata, payload = split_entry(entry)
     metadata.producer_name = captured_producer(source, as_text(metadata.producer_name))
@@ -44,21 +46,21 @@ def captured_entry(entry: bytes, source: TopicName) -> tuple[str, bytes]:
     content = bytes(payload)
     if not metadata.HasField("num_messages_in_batch"):
         _name_source(metadata, source)
-    elif not metadata.encryption_keys:
+    elif not metadata.encryption_keys and metadata.num_messages_in_batch <= _BATCH_MESSAGES_MAX:
         try:
-            content = _batch(metadata, content, source)
+            content = _batch(metadata, content, source, batch_bytes_max)
         except (ChecksumError, UnsupportedFeature):
             content = bytes(payload)
     return metadata.producer_name, encode_entry(metadata, content)
 
 
-def _batch(metadata: MessageMetadata, payload: bytes, source: TopicName) -> bytes:
+def _batch(metadata: MessageMetadata, payload: bytes, source: TopicName, bytes_max: int) -> bytes:
     """Return a batch whose messages name their topic, and note its size in ``metadata``.
 
     Raises ``ChecksumError``, ``UnsupportedFeature``.
     """
     kind = metadata.compression
-    plain = decompress(kind, payload, metadata.uncompressed_size, bytes_max=_UNPACKED_BYTES_MAX)
+    plain = decompress(kind, payload, metadata.uncompressed_size, bytes_max=bytes_max)
     places = split_batch(
         plain, metadata.num_messages_in_batch, lambda _, head, start, end: (head, start, end)
     )
@@ -72,6 +74,8 @@ def _batch(metadata: MessageMetadata, payload: bytes, source: TopicName) -> byte
         encoded = single.SerializePartialToString()
         parts += (_SIZE.pack(len(encoded)), encoded, plain[start:end])
     named = b"".join(parts)
+    if len(named) > bytes_max:
+        raise UnsupportedFeature(f"a batch would have {len(named)} bytes, above {bytes_max}")
     packed = compress(kind, named)
     metadata.num_messages_in_batch = len(places)
     metadata.uncompressed_size = len(named)

@@ -43,6 +43,7 @@ _BATCH_ENTRIES_MAX: Final = 1_000
 _RETRY_SECONDS: Final = 0.1
 _RETRY_SECONDS_MAX: Final = 2.0
 _SETTLE_SECONDS_MAX: Final = 3.0
+_TURN_SECONDS: Final = 0.01
 _FAILING_SECONDS: Final = 1.0
 _LOG_AGAIN_SECONDS: Final = 60.0
 
@@ -214,13 +215,15 @@ class CaptureQueue:
             self._settled.set()
 
     async def _send_some(self) -> None:
-        batch = self._batch()
+        runs = await self._runs(self._batch())
+        if not self._waiting:
+            return  # the queue has ended
         request = pb.CaptureRequest(
             into=self.rule.into,
             rule=self.full_name,
             range=self.bundle.range,
             epoch=self.epoch,
-            runs=_runs(captured_entry(each.entry, each.source) for each in batch),
+            runs=runs,
         )
         try:
             answer = await self._captures.send(request)
@@ -250,6 +253,22 @@ class CaptureQueue:
                 break
             batch.append(each)
         return batch
+
+    async def _runs(self, batch: Iterable[_Waiting]) -> list[pb.CapturedRun]:
+        """Return entries as they are stored. Lets other work go on meanwhile."""
+        runs: list[pb.CapturedRun] = []
+        began = self._captures.now()
+        for each in batch:
+            producer, entry = captured_entry(
+                each.entry, each.source, batch_bytes_max=self._captures.message_bytes_max
+            )
+            if not runs or runs[-1].producer != producer:
+                runs.append(pb.CapturedRun(producer=producer))
+            runs[-1].entries.append(entry)
+            if self._captures.now() - began > _TURN_SECONDS:
+                await self._captures.pause(0)
+                began = self._captures.now()
+        return runs
 
     def _note_outcomes(self, answer: pb.CaptureResponse) -> None:
         refused = {each.index: each for each in answer.refused}
@@ -291,15 +310,6 @@ class CaptureQueue:
             self._captures.wake()
 
 
-def _runs(entries: Iterable[tuple[str, bytes]]) -> list[pb.CapturedRun]:
-    runs: list[pb.CapturedRun] = []
-    for producer, entry in entries:
-        if not runs or runs[-1].producer != producer:
-            runs.append(pb.CapturedRun(producer=producer))
-        runs[-1].entries.append(entry)
-    return runs
-
-
 NO_CAPTURES: Final[Sequence[CaptureQueue]] = ()
 
 
@@ -308,10 +318,18 @@ class Captures:
 
     Args:
         pending_bytes_max: how many bytes may wait in all of them.
+        message_bytes_max: the size of the largest message that a client may publish.
         policies: reads the policies of a namespace.
     """
 
-    def __init__(self, world: World, pending_bytes_max: int, policies: ReadPolicies) -> None:
+    def __init__(
+        self,
+        world: World,
+        pending_bytes_max: int,
+        message_bytes_max: int,
+        policies: ReadPolicies,
+    ) -> None:
+        self.message_bytes_max = message_bytes_max
         self.policies = policies
         self.pending_bytes = 0
         """Bytes that wait to be stored."""

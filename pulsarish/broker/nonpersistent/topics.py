@@ -47,7 +47,12 @@ class NonPersistentTopics:
         opened: Callable[[TopicName, NamespacePolicies], None],
     ) -> None:
         self.open: dict[str, NonPersistentTopic] = {}
-        self.captures = Captures(world, config.captures_pending_max_bytes, namespaces.effective)
+        self.captures = Captures(
+            world,
+            config.captures_pending_max_bytes,
+            config.max_message_size_bytes,
+            namespaces.effective,
+        )
         self._world = world
         self._config = config
         self._namespaces = namespaces

@@ -103,7 +103,7 @@ def _queue(
     async def read(_tenant: str, _namespace: str) -> Effective:
         return policies
 
-    captures = Captures(world, 1 << 30, read)
+    captures = Captures(world, 1 << 30, 5 << 20, read)
     captures.begin(stored.send)
     (queue,) = captures.of(_SOURCE, _BUNDLE, epoch, policies)
     return captures, queue

@@ -16,6 +16,7 @@ from pulsarish.wire._pb import message_pb2 as pb
 from pulsarish.wire.entry import encode_entry, split_entry, verify_entry
 from pulsarish.wire.payload import compress, decompress, split_batch
 
+BYTES_MAX = 100_000
 SOURCE = TopicName.parse("non-persistent://acme/live/a")
 
 
@@ -36,7 +37,7 @@ def batch(count: int) -> bytes:
 
 
 def captured(entry: bytes) -> tuple[pb.MessageMetadata, bytes]:
-    producer, stored = captured_entry(entry, SOURCE)
+    producer, stored = captured_entry(entry, SOURCE, batch_bytes_max=BYTES_MAX)
     verify_entry(stored)
     found, payload = split_entry(stored)
     assert producer == found.producer_name == captured_producer(SOURCE, "p")
@@ -128,3 +129,20 @@ def test_a_batch_is_stored_without_what_its_producer_left_out() -> None:
     (size,) = struct.unpack_from(">I", payload)
     found = pb.SingleMessageMetadata.FromString(payload[4 : 4 + size])
     assert [each.key for each in found.properties] == ["x", CAPTURED_FROM]
+
+
+@pytest.mark.parametrize(
+    ("messages", "kind"),
+    [(2_000, pb.NONE), (10_000, pb.ZLIB)],
+    ids=["above the size that is stored", "so many that the broker would do nothing else"],
+)
+def test_a_batch_that_would_be_too_large_stays_as_it_is(messages: int, kind: int) -> None:
+    encoded = pb.SingleMessageMetadata(payload_size=0).SerializeToString()
+    plain = (struct.pack(">I", len(encoded)) + encoded) * messages
+    packed = compress(kind, plain)
+    before = metadata(
+        num_messages_in_batch=messages, compression=kind, uncompressed_size=len(plain)
+    )
+    after, payload = captured(encode_entry(before, packed))
+    assert payload == packed
+    assert after.num_messages_in_batch == messages

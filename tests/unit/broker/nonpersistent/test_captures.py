@@ -47,7 +47,7 @@ class Tried:
         self.rules: Mapping[str, CaptureRule] | None = {"r": RULE}
         self.requests: list[pb.CaptureRequest] = []
         self.answer: Callable[[pb.CaptureRequest], pb.CaptureResponse] = all_stored
-        self.captures = Captures(world, bytes_max, self._policies)
+        self.captures = Captures(world, bytes_max, 5 << 20, self._policies)
         self.captures.begin(self._send)
 
     async def _policies(self, _tenant: str, _namespace: str) -> Effective:
