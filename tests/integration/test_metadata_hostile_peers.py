@@ -18,10 +18,14 @@ from typing import Any
 
 import pytest
 
+from pulsarish.metadata.connect import connect
 from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.metadata.daemon.zkwire import MULTI_OPS_MAX, PATH_MAX_BYTES, STRINGS_MAX
+from pulsarish.model.errors import ConfigError, MetadataUnavailable
+from pulsarish.runtime.seams import MetadataStore, Op
 from tests.support.hostile_zookeeper import handshake, hostile_bytes, request
 from tests.support.metadata_daemons import with_daemon
+from tests.support.metadata_stores import production
 from tests.support.zk_client import (
     Gone,
     RawClient,
@@ -321,6 +325,41 @@ def test_what_a_client_may_fill_is_bounded() -> None:
     attack(
         scenario, tree_bytes_max=100_000, ephemeral_nodes_per_session_max=1, watch_bytes_max=1 << 20
     )
+
+
+def test_a_node_is_told_which_limit_is_reached() -> None:
+    async def scenario(_daemon: MetadataDaemon, address: str) -> None:
+        node = production()
+
+        async def connected(root: str) -> MetadataStore:
+            return await connect(
+                f"zk://{address}/{root}",
+                clock=node.clock,
+                tasks=node.tasks,
+                rng=node.random,
+                files=node.files,
+                open_index=node.open_index,
+            )
+
+        try:
+            store = await connected("first")
+            for size in (10_000, 1_000, 100, 0):
+                with pytest.raises(MetadataUnavailable, match="raise tree_bytes_max"):
+                    for number in range(1_000):
+                        _ = await store.commit([Op("create", f"/{size}-{number}", bytes(size))])
+            with pytest.raises(MetadataUnavailable, match="ephemeral_nodes_per_session_max"):
+                _ = await store.commit([Op("create_ephemeral", "/a-node-with-a-long-name")])
+            with pytest.raises(ConfigError, match="raise tree_bytes_max"):
+                _ = await connected("a-root-with-a-long-name")
+            paths = [f"/w{number:03}" for number in range((1 << 20) // 10 // 405 + 1)]
+            with pytest.raises(MetadataUnavailable, match="raise watch_bytes_max"):
+                _ = await store.get_many(paths, watch=lambda _path: None)
+            assert await store.get_many(paths) == [None] * len(paths)
+            await store.close()
+        finally:
+            await node.close()
+
+    attack(scenario, tree_bytes_max=100_000, watch_bytes_max=1 << 20)
 
 
 def test_requests_that_hold_up_the_others_are_refused() -> None:

@@ -49,6 +49,7 @@ from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown
 
 __all__ = [
     "EVERYONE",
+    "TREE_FULL",
     "Refused",
     "access_list_request",
     "children_request",
@@ -86,6 +87,17 @@ _CONNECTION_ERRORS: Final = (
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
 EVERYONE: Final = OPEN_ACL_UNSAFE
 """The access list of a node that everyone may use."""
+TREE_FULL: Final = (
+    "it is full; raise tree_bytes_max of pulsarish metadata, or the quota of ZooKeeper, or delete "
+    "topics"
+)
+_FULL_FOR_SESSION: Final = (
+    "it is full, or has no room for more nodes of this session; raise tree_bytes_max or "
+    "ephemeral_nodes_per_session_max of pulsarish metadata, or the quota of ZooKeeper"
+)
+_WATCHES_FULL: Final = (
+    "it has no room for more watches of this session; raise watch_bytes_max of pulsarish metadata"
+)
 _CREATE_FLAGS: Final = {"create": 0, "create_ephemeral": 1, "create_sequential": 2}
 
 
@@ -220,20 +232,25 @@ def is_unknown_access_list(error: BaseException) -> bool:
 
 def commit_refusal(ops: Sequence[Op], index: int, error: Exception) -> Exception:
     """Return the store's error for the server's answer to a commit."""
-    reason, path = reason_of(error), ops[index].path
-    return Conflict(index, reason, path) if reason is not None else refusal(path, error)
+    reason, op = reason_of(error), ops[index]
+    if reason is not None:
+        return Conflict(index, reason, op.path)
+    return refusal(
+        op.path, error, _FULL_FOR_SESSION if op.kind == "create_ephemeral" else TREE_FULL
+    )
 
 
-def refusal(path: str, error: Exception) -> Exception:
-    """Return the store's error for an answer that is not a conflict."""
+def refusal(path: str, error: Exception, quota: str = _WATCHES_FULL) -> Exception:
+    """Return the store's error for an answer that is not a conflict.
+
+    Args:
+        quota: what a quota error means. That of a read is about watches.
+    """
     what = f"the metadata store refuses {path}: {type(error).__name__}"
     if isinstance(error, BadArgumentsError | NoChildrenForEphemeralsError | InvalidACLError):
         return InvalidArgument(what)
     if isinstance(error, NoAuthError):
         return AuthorizationError(what)
     if isinstance(error, QuotaExceededError):
-        return MetadataUnavailable(
-            f"{what}: it is full; delete topics, or raise tree_bytes_max of pulsarish metadata, or "
-            "the quota of ZooKeeper"
-        )
+        return MetadataUnavailable(f"{what}: {quota}")
     return OutcomeUnknown(what)

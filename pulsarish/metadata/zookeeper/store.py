@@ -33,6 +33,7 @@ from pulsarish.metadata.zookeeper.kazoo_bridge import LoopQueue
 from pulsarish.metadata.zookeeper.kazoo_connection import Client
 from pulsarish.metadata.zookeeper.kazoo_requests import (
     EVERYONE,
+    TREE_FULL,
     Refused,
     access_list_request,
     children_request,
@@ -48,7 +49,7 @@ from pulsarish.metadata.zookeeper.kazoo_requests import (
     unanswered,
 )
 from pulsarish.metadata.zookeeper.pipeline import RequestPipeline
-from pulsarish.model.errors import ConfigError, InvalidArgument
+from pulsarish.model.errors import ConfigError, InvalidArgument, MetadataUnavailable
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.log import get_logger
@@ -334,12 +335,13 @@ class ZooKeeperStore:
                 await self._pipeline.submit(sync_request("/"))
             except (OutcomeUnknown, SessionLost):
                 return  # disconnected again: kazoo will report it, and when the connection is back
-            except Refused as error:
-                why = why_denied(self._access, self._root or "/", error)
+            except (Refused, MetadataUnavailable) as error:
+                is_full = isinstance(error, MetadataUnavailable)
+                why = str(error) if is_full else why_denied(self._access, self._root or "/", error)
                 if not why:
                     raise
                 self._fail_start(why)
-                _log.error("no right to the metadata", reason=why)
+                _log.error("the metadata cannot be used", reason=why)
                 await self._clock.sleep(_DENIED_SECONDS)
                 if link != self._link or self._closed:
                     return
@@ -370,7 +372,7 @@ class ZooKeeperStore:
             if why_denied(self._access, path, error):
                 raise
             if reason_of(error) is not ConflictReason.EXISTS:
-                raise refusal(path, error) from error
+                raise refusal(path, error, TREE_FULL) from error
 
     def _suspend(self) -> None:
         self._pipeline.fail_waiting(OutcomeUnknown("the connection to the metadata store broke"))
@@ -434,18 +436,23 @@ class ZooKeeperStore:
     ) -> list[Versioned | None]:
         self._check_connected()
         futures: list[asyncio.Future[Any]] = []
+        arming: list[asyncio.Future[Any]] = []
         for path in paths:
             full = self._full(path)
             if watch is not None:
                 # exists also waits for a node to be created; it is armed before the read, so
                 # nothing is missed between them.
                 fired = _Fired(self._queue, self._data_watches, self._data_watches.add(path, watch))
-                futures.append(self._pipeline.submit(exists_request(full, fired)))
+                arming.append(self._pipeline.submit(exists_request(full, fired)))
             futures.append(self._pipeline.submit(get_request(full)))
         # Wait for all, so that no failure stays unretrieved when the first one raises.
-        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        outcomes = await asyncio.gather(*arming, *futures, return_exceptions=True)
+        for path, outcome in zip(paths, outcomes[: len(arming)], strict=False):
+            if isinstance(outcome, Refused) and reason_of(outcome) is not ConflictReason.NO_NODE:
+                # Without the watch the caller would wait for a change that it never hears of.
+                raise refusal(path, outcome) from outcome
         found: list[Versioned | None] = []
-        for outcome in outcomes if watch is None else outcomes[1::2]:
+        for outcome in outcomes[len(arming) :]:
             if not isinstance(outcome, BaseException):
                 data, stat = outcome
                 found.append(Versioned(data or b"", stat.version, stat.czxid, stat.ephemeralOwner))
