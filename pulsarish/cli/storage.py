@@ -14,7 +14,7 @@ from pulsarish.bookie.rebuild import Rebuilt, rebuild_bookie
 from pulsarish.bookie.tree_memory import remembered_age
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import output_option, print_json, say
-from pulsarish.cli.servers import config_options, load_config
+from pulsarish.cli.server_options import config_options, load_config
 from pulsarish.metadata import paths
 from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import open_store
