@@ -12,85 +12,18 @@ from __future__ import annotations
 
 import argparse
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bench.standalone import Standalone
 from pulsarish import Client, ConsumerType
-from pulsarish.admin import Admin
-from pulsarish.local_cluster.ports import free_ports
-from pulsarish.model.errors import PulsarishError, Timeout, TopicNotFound
+from pulsarish.model.errors import Timeout
 
 TOPIC = "persistent://public/default/holes"
 SUBSCRIPTION = "s"
 FLUSH_SECONDS = 5.0  # after this what was acknowledged is durable
-
-
-class Standalone:
-    """A standalone server on free ports."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        ports = free_ports("127.0.0.1")
-        self._ports = list(islice(ports, 4))
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> float:
-        """Start it, and return the seconds until it answers."""
-        grpc, binary, http, bookie = (f"127.0.0.1:{port}" for port in self._ports)
-        words = [sys.executable, "-m", "pulsarish", "standalone"]
-        words += ["--data", str(self._directory / "data")]
-        for setting in (
-            f"listen_address={grpc}",
-            f"pulsar_address={binary}",
-            f"http_address={http}",
-            "max_unacked_messages_per_consumer=0",
-            "max_unacked_messages_per_subscription=0",
-        ):
-            words += ["--broker-set", setting]
-        words += ["--bookie-set", f"listen_address={bookie}"]
-        with (self._directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(words, stdout=log, stderr=log)
-        began = time.monotonic()
-        while not self._answers():
-            assert self._process.poll() is None, (self._directory / "log").read_text()[-2_000:]
-            time.sleep(0.1)
-        return time.monotonic() - began
-
-    def _answers(self) -> bool:
-        try:
-            _ = self.admin().topics.stats(TOPIC)
-        except TopicNotFound:
-            return True
-        except PulsarishError:
-            return False
-        return True
-
-    @property
-    def url(self) -> str:
-        return f"pulsarish://127.0.0.1:{self._ports[0]}"
-
-    def admin(self) -> Admin:
-        return Admin(f"http://127.0.0.1:{self._ports[2]}")
-
-    def subscription(self) -> dict[str, Any]:
-        """Return the statistics of the subscription."""
-        found: dict[str, Any] = self.admin().topics.stats(TOPIC)["subscriptions"][SUBSCRIPTION]
-        return found
-
-    def resident_mib(self) -> float:
-        assert self._process is not None
-        text = Path(f"/proc/{self._process.pid}/status").read_text("ascii")
-        return int(text.partition("VmRSS:")[2].split()[0]) / 1024
-
-    def stop(self, how: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(how)
-        _ = self._process.wait(60)
 
 
 def publish(server: Standalone, messages: int, batch: int) -> None:
@@ -164,7 +97,7 @@ def receive_the_rest(server: Standalone, messages: int) -> None:
 
 
 def show(server: Standalone, what: str) -> None:
-    found = server.subscription()
+    found = server.subscription(TOPIC, SUBSCRIPTION)
     shown = server.admin().subscriptions.holes(TOPIC, SUBSCRIPTION)
     print(
         f"{what:12} {server.resident_mib():12,.0f} MiB; {found['msgBacklog']:,} entries, "
@@ -179,7 +112,11 @@ def main() -> None:
     _ = parser.add_argument("--batch", type=int, default=1_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory:
-        server = Standalone(Path(directory))
+        server = Standalone(
+            Path(directory),
+            "max_unacked_messages_per_consumer=0",
+            "max_unacked_messages_per_subscription=0",
+        )
         _ = server.start()
         try:
             client = Client(server.url)
