@@ -13,9 +13,22 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-# Directories with fixtures for all of their tests; they take longest and begin first, so that no
-# worker waits for them at the end.
-_TOGETHER: Final = ("tests/clients/", "tests/containers/", "tests/spark/")
+_TOGETHER: Final = ("tests/containers/", "tests/spark/", "tests/clients/")
+"""Directories with fixtures for all of their tests."""
+_LONGEST_FIRST: Final = (
+    *_TOGETHER,
+    "tests/integration/test_chaos.py",
+    "tests/simulation/test_mutants.py",
+    "tests/simulation/test_cluster_seeds.py",
+    "tests/integration/",
+    "tests/simulation/",
+    "tests/",
+)
+"""Workers take files in this order, so that none of them has a long one left at the end."""
+
+
+def _rank(item: pytest.Item) -> int:
+    return next(rank for rank, start in enumerate(_LONGEST_FIRST) if item.nodeid.startswith(start))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -27,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 next((each for each in _TOGETHER if path.startswith(each)), path)
             )
         )
-    items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
+    items.sort(key=_rank)
 
 
 @pytest.fixture(autouse=True)
