@@ -253,6 +253,12 @@ class MessageTrace:
         copies = found.ledger.copies
         held = [each for each in copies if each.state == "held"]
         text = f" {len(held)} of {counted(len(copies), 'copy is', 'copies are')} there and good."
+        silent = [each for each in copies if each.state == "silent"]
+        if silent:
+            text += (
+                f" {counted(len(silent), 'bookie does', 'bookies do')} not say whether the entry "
+                "is there."
+            )
         if len({each.checksum for each in held}) > 1:
             text += " The copies differ, which is a defect: report it."
         return text

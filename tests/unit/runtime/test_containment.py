@@ -35,7 +35,7 @@ USERS = {
     Critical.METADATA_COMMIT: {"metadata/tree/engine.py"},
     Critical.METADATA_EXPIRY: {"metadata/daemon/daemon.py"},
     Critical.LEDGER_TIMEOUTS: {"ledger/bookie_pool.py"},
-    Critical.OWNERSHIP: {"broker/ownership/ownership.py"},
+    Critical.OWNERSHIP: {"broker/ownership/peer_pings.py"},
     Critical.MAINTENANCE: {"broker/topics/maintenance.py"},
 }
 """Whoever adds to this makes one more thing end a process: the reason stands beside the member."""
