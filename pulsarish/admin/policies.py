@@ -406,6 +406,13 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "unackedRedelivery",
     ),
     Policy(
+        "message-priority-window",
+        "how far a shared subscription looks ahead for messages with a higher priority",
+        (Field("", "count", "count", "0: deliver in the order of the log.", "10000"),),
+        "messagePriorityWindow",
+        "messagePriorityWindow",
+    ),
+    Policy(
         "max-message-size",
         "how large a message may be",
         (Field("", "size", "bytes", "0: as large as the broker takes.", "1MB"),),

@@ -26,6 +26,7 @@ from pulsarish.metadata.access import (
     MetadataTlsTrustFile,
 )
 from pulsarish.model.errors import ConfigError, InvalidArgument
+from pulsarish.model.policies import PRIORITY_WINDOW_MAX
 from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.runtime.config import DYNAMIC
 from pulsarish.runtime.log import REPEATS_MAX
@@ -940,6 +941,19 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             description=(
                 "A message that a consumer of a shared or key-shared subscription has for this "
                 "long without acknowledging it is delivered again, by the broker itself; 0: never."
+            ),
+            extra=DYNAMIC,
+        ),
+    ] = 0
+    message_priority_window: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=PRIORITY_WINDOW_MAX,
+            description=(
+                "Entries that a shared subscription reads ahead of its consumers, to deliver the "
+                "highest priority among them first; 0: messages are delivered in the order of the "
+                "log. Each entry that waits takes some 160 bytes of memory."
             ),
             extra=DYNAMIC,
         ),

@@ -85,6 +85,12 @@ address.
     callback=values.duration,
     help="How long consumers may get each message: 90s, 12h, 30d; without it, forever.",
 )
+@click.option(
+    "--priority",
+    type=click.IntRange(0, 9),
+    help="Of each message: 9 is delivered first, 0 last; without it, 4. Only where the topic has "
+    "the policy message-priority-window.",
+)
 @acked_option
 @url_option
 def produce(
@@ -98,6 +104,7 @@ def produce(
     producer_name: str | None,
     compression: str,
     expires_after: timedelta | None,
+    priority: int | None,
     acked: Path | None,
     url: str,
 ) -> None:
@@ -108,6 +115,7 @@ def produce(
       pulsarish produce greetings -m hello -m world
       pulsarish produce flights -f flights.jsonl --key-from tailnum
       pulsarish produce prices -m 17.3 --expires-after 10m
+      pulsarish produce jobs -m urgent --priority 9
     """
     import pulsarish
 
@@ -143,6 +151,7 @@ def produce(
                     partition_key=key if key is not None else _key(payload, key_from, count + 1),
                     properties=properties,
                     expires_after=expires_after,
+                    priority=priority,
                 )
                 count += 1
             producer.flush()

@@ -49,10 +49,12 @@ __all__ = [
     "MAX_TOPICS_PER_NAMESPACE",
     "MAX_UNACKED_MESSAGES_PER_CONSUMER",
     "MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION",
+    "MESSAGE_PRIORITY_WINDOW",
     "MESSAGE_TTL",
     "NO_QUOTA",
     "PERSISTENCE",
     "POLICIES",
+    "PRIORITY_WINDOW_MAX",
     "PUBLISH_RATE",
     "RESOURCE_GROUP",
     "RETENTION",
@@ -84,6 +86,8 @@ T = TypeVar("T")
 _INT_MAX: Final = (1 << 31) - 1
 _LONG_MAX: Final = (1 << 63) - 1
 _MIB: Final = 1 << 20
+
+PRIORITY_WINDOW_MAX: Final = 1_000_000
 
 # Apache Pulsar's limits of these values: a Java int or long.
 Count = Annotated[int, Meta(ge=0, le=_INT_MAX)]
@@ -484,6 +488,15 @@ UNACKED_REDELIVERY: Final = Policy[int](
     topic="unackedRedelivery",
     field="unacked_redelivery_seconds",
 )
+MESSAGE_PRIORITY_WINDOW: Final = Policy[int](
+    "message_priority_window",
+    Annotated[int, Meta(ge=0, le=PRIORITY_WINDOW_MAX)],
+    "How many entries a shared subscription reads ahead of its consumers, to deliver the highest "
+    "priority among them first; 0: messages are delivered in the order of the log.",
+    namespace="messagePriorityWindow",
+    topic="messagePriorityWindow",
+    field="message_priority_window",
+)
 MAX_MESSAGE_SIZE: Final = Policy[int](
     "max_message_size_bytes",
     Annotated[int, Meta(ge=0, le=60 * _MIB)],
@@ -639,6 +652,7 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     MAX_UNACKED_MESSAGES_PER_CONSUMER,
     MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
     UNACKED_REDELIVERY,
+    MESSAGE_PRIORITY_WINDOW,
     MAX_MESSAGE_SIZE,
     PUBLISH_RATE,
     DISPATCH_RATE,

@@ -27,6 +27,9 @@ __all__ = [
     "KEY_HASHES",
     "MAGIC",
     "MESSAGES_IN_BATCH_MAX",
+    "PRIORITIES",
+    "PRIORITY_DEFAULT",
+    "PRIORITY_PROPERTY",
     "as_bytes",
     "as_text",
     "decode_metadata",
@@ -37,9 +40,11 @@ __all__ = [
     "key_hash",
     "message_times",
     "parse_metadata",
+    "priority_of",
     "split_entry",
     "sticky_key",
     "stored_expiry_time",
+    "stored_priority",
     "verify_entry",
 ]
 
@@ -56,6 +61,13 @@ EXPIRES_PROPERTY: Final = "pulsarish-expires-at-ms"
 """The property of a message that expires: when it does, in milliseconds since the epoch."""
 _EXPIRES: Final = EXPIRES_PROPERTY.encode()
 _TIME_DIGITS_MAX: Final = 18  # below 2 ** 63
+PRIORITY_PROPERTY: Final = "pulsarish-priority"
+"""The property of a message with a priority: one digit."""
+_PRIORITY: Final = PRIORITY_PROPERTY.encode()
+PRIORITIES: Final = 10
+"""Priorities are 0 to 9. Shared subscriptions may deliver the highest one first."""
+PRIORITY_DEFAULT: Final = 4
+"""The priority of a message without one, and of a batch."""
 KEY_HASHES: Final = 1 << 16
 """Key-shared subscriptions distinguish keys by a hash with this many values."""
 _KEY_HASHES_KEPT: Final = 16_384
@@ -155,6 +167,32 @@ def stored_expiry_time(entry: Buffer) -> int:
     """Return when a stored entry expires (ms since the epoch); 0: never."""
     encoded = encoded_metadata(entry)
     return max(0, expiry_time(decode_metadata(encoded))) if _EXPIRES in encoded else 0
+
+
+def priority_of(metadata: MessageMetadata) -> int:
+    """Return the priority of an entry, as its property ``PRIORITY_PROPERTY`` says;
+    ``PRIORITY_DEFAULT``: it has none; -1: the property is not a priority.
+
+    A batch has no such property: the properties of its messages are in its payload.
+    """
+    if metadata.num_messages_in_batch == 1:
+        for each in metadata.properties:
+            if each.key == PRIORITY_PROPERTY:
+                value = as_text(each.value)
+                is_digit = len(value) == 1 and value.isascii() and value.isdecimal()
+                return int(value) if is_digit else -1
+    return PRIORITY_DEFAULT
+
+
+def stored_priority(entry: Buffer) -> int:
+    """Return the priority of a stored entry. One that is not a priority counts as none: it was
+    published while no policy asked for priorities.
+    """
+    encoded = encoded_metadata(entry)
+    if _PRIORITY not in encoded:
+        return PRIORITY_DEFAULT
+    found = priority_of(decode_metadata(encoded))
+    return PRIORITY_DEFAULT if found < 0 else found
 
 
 def split_entry(entry: Buffer) -> tuple[MessageMetadata, memoryview]:

@@ -341,6 +341,11 @@ BAD_CALLS = [
             ),
             BadCall(
                 f"producer.{name}",
+                lambda p, call=call: call(p, b"", priority=11),
+                "priority is 11.*0 .*to 9",
+            ),
+            BadCall(
+                f"producer.{name}",
                 lambda p, call=call: call(p, b"", deliver_at=-5),
                 "deliver_at is -5.*0 or more",
             ),

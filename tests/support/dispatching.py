@@ -66,6 +66,7 @@ class Log:
     due_ms: Callable[[int], int] = lambda entry: 0
     chunk: Callable[[int], Chunk | None] = lambda entry: None
     expires_ms: Callable[[int], int] = lambda entry: 0
+    payload: Callable[[int], bytes] = lambda entry: b"x"
     now_ms: int = 0
     lost: set[int] = field(default_factory=set)
     """Entries that are not there any more."""
@@ -97,7 +98,7 @@ class Log:
         return [
             Ready(
                 at(entry),
-                b"x",
+                self.payload(entry),
                 self.messages,
                 None,
                 self.key_hash(entry),

@@ -8,8 +8,12 @@ from pulsarish.model.errors import InvalidArgument, MessageTooBig, NotAllowed
 from pulsarish.wire.entry import (
     EXPIRES_PROPERTY,
     MESSAGES_IN_BATCH_MAX,
+    PRIORITIES,
+    PRIORITY_PROPERTY,
+    as_text,
     expiry_time,
     parse_metadata,
+    priority_of,
     verify_entry,
 )
 
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
-__all__ = ["check_metadata", "message_count", "publish_time", "read_entry"]
+__all__ = ["check_metadata", "check_prioritised", "message_count", "publish_time", "read_entry"]
 
 
 def read_entry(view: memoryview, topic_limits: TopicLimits) -> tuple[bytes, MessageMetadata]:
@@ -69,6 +73,22 @@ def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
             )
         own_time_ms = max(own_time_ms, expires_ms)
     return int(own_time_ms)
+
+
+def check_prioritised(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
+    """Check an entry's metadata for a topic whose messages have priorities.
+
+    Returns and raises as ``check_metadata``. Raises ``NotAllowed`` for a priority that is none,
+    too.
+    """
+    if metadata.properties and priority_of(metadata) < 0:
+        value = as_text({each.key: each.value for each in metadata.properties}[PRIORITY_PROPERTY])
+        raise NotAllowed(
+            f"the property {PRIORITY_PROPERTY} of a message is {value[:40]!r}; give a priority "
+            f"from 0 (delivered last) to {PRIORITIES - 1} (delivered first) as one digit, or leave "
+            "it out"
+        )
+    return check_metadata(metadata, topic_limits)
 
 
 def message_count(entry: LogEntry) -> int:

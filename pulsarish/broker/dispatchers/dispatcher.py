@@ -105,6 +105,15 @@ class Dispatcher(ABC):
     ) -> None:
         """Apply new limits; 0: no limit. Connected consumers stay."""
 
+    def prioritise(self, _entries_max: int, _new_end: Callable[[], Position | None]) -> None:
+        """Deliver the highest priority first, if the type can.
+
+        Args:
+            entries_max: how many entries to read ahead of the consumers; 0: deliver in log order.
+            new_end: returns up to where new entries may be read; ``None``: none may.
+        """
+        return
+
     @abstractmethod
     def add(self, consumer: Consumer) -> None:
         """Connect a consumer. Raises ``ConsumerBusy``, ``ConsumerAssign``."""
@@ -276,7 +285,7 @@ class Dispatcher(ABC):
     @property
     def waiting_count(self) -> int:
         """Number of entries that were read but not delivered, or wait for redelivery."""
-        return len(self.reads.ready) + self.again_count
+        return len(self.reads.ready) + self.again_count + self.reads.ahead_count
 
     @abstractmethod
     def unacked(self) -> int:

@@ -4,18 +4,23 @@ New entries are read in order from ``position``. Entries to be redelivered are r
 one read is in flight. A failed read is retried after a wait that doubles within configured bounds,
 and no entry loses its place. The reason of the failure and its start stay visible until a read
 succeeds.
+
+With a ``PriorityWindow`` what was read waits there instead, by priority: new entries are read ahead
+up to the window's size, and what is next by priority is read for delivery.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.delayed import DelayedEntries
+from pulsarish.broker.dispatchers.priority_window import PriorityWindow, pop_run
 from pulsarish.model.position import Position
 from pulsarish.runtime.backoff import Backoff
 
@@ -59,13 +64,15 @@ def has_expired(entry: Ready, now_ms: int) -> bool:
 class Read(NamedTuple):
     """A read to carry out: up to ``entries_max`` entries from ``start`` on.
 
-    ``again``: keep only these, for redelivery.
+    ``again``: keep only these, for redelivery. ``priority``: what they wait with, when they were
+    read before and are read for delivery now; ``None``: not known.
     """
 
     start: Position
     entries_max: int
     epoch: int
     again: tuple[Position, ...]
+    priority: int | None = None
 
 
 class Reads:
@@ -89,6 +96,10 @@ class Reads:
         """No ready entry expires before this time (wall clock); 0: none expires."""
         self.failure: str = ""
         self.failed_since_ms = 0
+        self.window: PriorityWindow[Ready] | None = None
+        """Where entries wait by priority; ``None``: in log order, in ``ready`` and
+        ``ready_again``.
+        """
         self._limits = limits
         self._acknowledged = acknowledged
         self._again: list[Position] = []  # a heap
@@ -113,7 +124,12 @@ class Reads:
         """Number of entries that are ready or must be read again, without those of the read in
         flight.
         """
-        return len(self._again) + len(self.ready_again) + len(self.ready)
+        return len(self._again) + len(self.ready_again) + len(self.ready) + self.ahead_count
+
+    @property
+    def ahead_count(self) -> int:
+        """Number of entries that wait by priority."""
+        return 0 if self.window is None else len(self.window)
 
     def at_end(self, end: Position) -> bool:
         """Return whether all new entries up to ``end``, the end of the log, were read."""
@@ -132,8 +148,81 @@ class Reads:
     @property
     def _is_idle(self) -> bool:
         return self._out is None and not (
-            self.ready or self.ready_again or self._again or self.delayed
+            self.ready or self.ready_again or self._again or self.window or self.delayed
         )
+
+    # -- priorities
+
+    def prioritise(self, entries_max: int) -> None:
+        """Let entries wait by priority, up to ``entries_max`` of them; 0: in log order.
+
+        No entry is lost or comes twice, whatever waits and is being read.
+        """
+        window = self.window
+        if entries_max and window is None:
+            window = self.window = PriorityWindow(self._limits.entries_max, self._limits.bytes_max)
+            window.add_unsorted(self._again)
+            self._again.clear()
+            self._again_members.clear()
+            for waiting in (self.ready_again, self.ready):
+                window.add(waiting)
+                waiting.clear()
+        elif not entries_max and window is not None:
+            self.window = None
+            self.deliver_again(window.positions)
+        if self.window is not None:
+            self.window.entries_max = entries_max
+
+    def line_up(self, end: Position, messages_max: int, *, new_allowed: bool) -> None:
+        """Move what is next by priority to ``ready_again``, as far as its payload is there, up to
+        ``messages_max`` messages.
+
+        Nothing is moved before everything was looked at that the window has room for, because a
+        higher priority may be among it. While reads fail, nothing is waited for.
+        """
+        assert self.window is not None
+        if self.failure or not (
+            self.window.unsorted_count or self._looks_ahead(end, new_allowed=new_allowed)
+        ):
+            self.ready_again.extend(self.window.take_kept(messages_max, self._is_gone))
+
+    def _is_gone(self, position: Position) -> bool:
+        gone = self._acknowledged(position)
+        if gone:
+            self.gone = (*self.gone, position)
+        return gone
+
+    def put_back(self) -> None:
+        """Let what was lined up and not delivered wait again."""
+        assert self.window is not None
+        self.window.add(self.ready_again)
+        self.ready_again.clear()
+
+    def _looks_ahead(self, end: Position, *, new_allowed: bool) -> bool:
+        """Return whether new entries are to be read ahead."""
+        assert self.window is not None
+        return (
+            new_allowed
+            and self.window.has_room
+            and not self.delayed.is_full
+            and self.position <= end
+            and self._empty_at != end
+        )
+
+    def _plan_by_priority(
+        self, window: PriorityWindow[Ready], end: Position, *, new_allowed: bool
+    ) -> Read | None:
+        # After a failure what is known is delivered first: an entry that no bookie answers for may
+        # be far ahead, and must not hold up the others.
+        must_look = not (self.failure and window.has_sorted)
+        if must_look and window.unsorted_count:
+            return self._read_again(window.take_unsorted(self._entries), None)
+        if must_look and self._looks_ahead(end, new_allowed=new_allowed):
+            entries_max = min(self._entries, window.step)
+            entries_max = self.delayed.read_length(self.position, entries_max)
+            return Read(self.position, entries_max, self._epoch, ())
+        run, priority = window.take_first(self._entries)
+        return self._read_again(run, priority) if run else None
 
     def plan(self, end: Position, *, new_allowed: bool) -> Read | None:
         """Return the next read; ``None`` when one is in flight, enough is ready, or nothing is left
@@ -142,7 +231,9 @@ class Reads:
         if self._out is not None:
             return None
         self.position = self.delayed.next_to_read(self.position)
-        if self._again and not self.ready_again:
+        if self.window is not None:
+            self._out = self._plan_by_priority(self.window, end, new_allowed=new_allowed)
+        elif self._again and not self.ready_again:
             self._out = self._plan_again()
         elif (
             new_allowed
@@ -156,15 +247,13 @@ class Reads:
         return self._out
 
     def _plan_again(self) -> Read:
-        first = heapq.heappop(self._again)
-        run = [first]
-        while self._again and self._again[0].ledger_id == first.ledger_id:
-            span = self._again[0].entry_id - first.entry_id + 1
-            if span > min(self._entries, (len(run) + 1) * _SPARSE_MAX):
-                break
-            run.append(heapq.heappop(self._again))
+        run = pop_run(self._again, self._entries, _SPARSE_MAX)
         self._again_members.difference_update(run)
-        return Read(first, run[-1].entry_id - first.entry_id + 1, self._epoch, tuple(run))
+        return self._read_again(run, None)
+
+    def _read_again(self, run: Sequence[Position], priority: int | None) -> Read:
+        entries_max = run[-1].entry_id - run[0].entry_id + 1
+        return Read(run[0], entries_max, self._epoch, tuple(run), priority)
 
     def is_current(self, read: Read) -> bool:
         """Return whether delivery has not started again since a read was planned."""
@@ -190,13 +279,20 @@ class Reads:
             ]
             # An entry that was delivered before, or was due once, is not delayed again, even if the
             # wall clock is set back.
-            self.ready_again.extend(found)
+            if self.window is None:
+                self.ready_again.extend(found)
+            else:
+                self.window.add(found)
             self.gone = tuple(wanted.difference(entry.position for entry in found))
             # A read may end early because of its size: the rest is read next.
             last = entries[-1].position if entries else None
             if last is not None:
                 self.gone = tuple(position for position in self.gone if position <= last)
-                self.deliver_again([position for position in read.again if position > last])
+                rest = [position for position in read.again if position > last]
+                if self.window is None or read.priority is None:
+                    self.deliver_again(rest)
+                else:
+                    self.window.put_back(rest, read.priority)
             return
         if not entries:
             self._empty_at = end
@@ -208,13 +304,19 @@ class Reads:
         left = [entry for entry in entries if not acknowledged(entry.position)]
         if delayed.reaches(entries[0].position):
             left = [entry for entry in left if not delayed.holds(entry.position)]
-        self.ready.extend(self._due(left))
+        self._arrived(self._due(left))
 
     def came(self, entries: Sequence[Ready]) -> None:
         """Take entries that came without a read and are the next ones in order."""
         last = entries[-1].position
         self.position = Position(last.ledger_id, last.entry_id + 1)
-        self.ready.extend(entries)
+        self._arrived(entries)
+
+    def _arrived(self, entries: Sequence[Ready]) -> None:
+        if self.window is None:
+            self.ready.extend(entries)
+        else:
+            self.window.add(entries)
 
     def note_expiry(self, expires_ms: int) -> None:
         """Note that a ready entry, or one of a read in flight, expires at a time."""
@@ -232,6 +334,9 @@ class Reads:
                 ready.extend(kept)
         waiting = [each.expires_ms for each in (*self.ready, *self.ready_again) if each.expires_ms]
         self.first_expiry_ms = min(waiting, default=0)
+        if self.window is not None:
+            expired += self.window.take_expired(partial(has_expired, now_ms=now_ms))
+            self.first_expiry_ms = self.window.first_expiry_ms()
         return expired
 
     def drop_ready(self) -> int:
@@ -240,6 +345,9 @@ class Reads:
         Return how many messages these were.
         """
         messages = sum([entry.messages for entry in self.ready]) + len(self._again)
+        messages += self.ahead_count
+        if self.window is not None:
+            self.window.clear()
         self.ready.clear()
         self._again.clear()
         self._again_members.clear()
@@ -272,12 +380,17 @@ class Reads:
 
     @property
     def _release_room(self) -> int:
-        return max(0, _RELEASED_READS_MAX * self._limits.entries_max - len(self._again))
+        room = _RELEASED_READS_MAX * self._limits.entries_max
+        if self.window is not None:
+            # What is due competes with what was read ahead, beyond the window's size.
+            room += self.window.entries_max - len(self.window)
+        return max(0, room - len(self._again))
 
     def failed(self, read: Read, reason: str, now_ms: int) -> float:
         """Handle a failed read. Return the seconds to wait before the next one."""
         self._out = None
         if read.epoch == self._epoch and read.again:
+            # With priorities it waits unsorted: what is known comes first while reads fail.
             self.deliver_again(read.again)
         if not self.failure:
             self.failed_since_ms = now_ms
@@ -285,8 +398,11 @@ class Reads:
         self._entries = 1
         return self._backoff.next_seconds()
 
-    def deliver_again(self, positions: Sequence[Position]) -> None:
-        """Read and deliver these entries again, the lowest position first."""
+    def deliver_again(self, positions: Iterable[Position]) -> None:
+        """Read and deliver these entries again, the lowest position first, or by priority."""
+        if self.window is not None:
+            self.window.add_unsorted(positions)
+            return
         for position in positions:
             if position not in self._again_members:
                 self._again_members.add(position)
@@ -303,6 +419,8 @@ class Reads:
         self.ready_again.clear()
         self._again.clear()
         self._again_members.clear()
+        if self.window is not None:
+            self.window.clear()
         self._empty_at = None
 
     def restart(self) -> None:
@@ -317,8 +435,11 @@ class Reads:
             self.deliver_again(again)
 
     def coming(self) -> set[Position]:
-        """Return the entries to be redelivered that are ready or must be read."""
-        return self._again_members.union(entry.position for entry in self.ready_again)
+        """Return the entries to be redelivered that are ready or must be read, and all that wait
+        by priority.
+        """
+        found = self._again_members.union(entry.position for entry in self.ready_again)
+        return found if self.window is None else found.union(self.window.positions)
 
     def waiting(self) -> set[Position]:
         """Return the entries that are ready or must be read again."""
@@ -328,6 +449,9 @@ class Reads:
     def check(self) -> None:
         self.delayed.check()
         assert len(self._again) == len(self._again_members)
+        if self.window is not None:
+            self.window.check()
+            assert not [*self.ready, *self.ready_again, *self._again]
         previous: Position | None = None
         for entry in self.ready:
             assert entry.position < self.position

@@ -2,19 +2,20 @@
 first.
 
 A consumer gets up to a turn of messages, then the next consumer follows. The chunks of one message
-go to one consumer.
+go to one consumer. By a policy the messages with the highest priority of a look-ahead come first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import ChunkedMessages
 from pulsarish.broker.dispatchers.dispatcher import DispatcherKind
 from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher, SharingLimits
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
-from pulsarish.model.position import Position
+from pulsarish.model.position import EARLIEST, Position
 
 __all__ = ["SharedDispatcher"]
 
@@ -37,6 +38,33 @@ class SharedDispatcher(MultiConsumerDispatcher):
         )
         self._next_order = 0  # join order of the consumer whose turn is next
         self._chunked = ChunkedMessages()
+        self._new_end: Callable[[], Position | None] = lambda: None
+
+    # -- priorities
+
+    def prioritise(self, entries_max: int, new_end: Callable[[], Position | None]) -> None:
+        self._new_end = new_end
+        self.reads.prioritise(entries_max)
+
+    def stats(self) -> dict[str, Any]:
+        window = self.reads.window
+        if window is None:
+            return {}
+        return {
+            "messagePriorities": {
+                "window": window.entries_max,
+                "entries": {str(priority): count for priority, count in window.counts().items()},
+                "unsorted": window.unsorted_count,
+            }
+        }
+
+    def _line_up(self) -> None:
+        end = self._new_end()
+        self.reads.line_up(
+            EARLIEST if end is None else end,
+            sum(consumer.permits for consumer in self.consumers if consumer.available),
+            new_allowed=end is not None,
+        )
 
     # -- consumers and acknowledgements
 
@@ -76,11 +104,20 @@ class SharedDispatcher(MultiConsumerDispatcher):
     def acknowledged_through(self, position: Position) -> None:
         super().acknowledged_through(position)
         self._chunked.done_through(position)
+        if self.reads.window is not None:
+            self.reads.window.drop_through(position)
+
+    def partly_acknowledged(self, consumer: Consumer | None, position: Position, left: int) -> None:
+        super().partly_acknowledged(consumer, position, left)
+        if self.reads.window is not None:
+            self.reads.window.forget(position)
 
     def expired(self, positions: Sequence[Position]) -> None:
         super().expired(positions)
         if self._chunked:
             self._chunked.done(positions)
+        if self.reads.window is not None:
+            self.reads.window.drop(positions)
 
     # -- reading and delivering
 
@@ -102,6 +139,15 @@ class SharedDispatcher(MultiConsumerDispatcher):
 
     def deliver(self) -> None:
         """Deliver the ready entries in turns."""
+        reads = self.reads
+        if reads.window is None:
+            self._deliver_ready()
+        elif not self.blocked:
+            self._line_up()
+            self._deliver_ready()
+            reads.put_back()
+
+    def _deliver_ready(self) -> None:
         reads = self.reads
         while (reads.ready_again or reads.ready) and not self.blocked:
             consumer = self._whose_turn()

@@ -145,6 +145,7 @@ def _default_values(config: BrokerConfig) -> Values:
         model.MAX_UNACKED_MESSAGES_PER_CONSUMER: config.max_unacked_messages_per_consumer,
         model.MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION: config.max_unacked_messages_per_subscription,
         model.UNACKED_REDELIVERY: config.unacked_redelivery_seconds,
+        model.MESSAGE_PRIORITY_WINDOW: config.message_priority_window,
         model.MAX_MESSAGE_SIZE: config.max_message_size_bytes,
         model.PUBLISH_RATE: model.PublishRate(
             config.max_publish_rate_per_topic_in_messages,

@@ -66,6 +66,7 @@ class TopicLimits:
         "dispatch_limits_of_all",
         "dispatch_rate",
         "entry_bytes_max",
+        "has_priorities",
         "has_quota",
         "message_bytes_max",
         "policies",
@@ -113,6 +114,7 @@ class TopicLimits:
             self._config.max_message_size_bytes,
         )
         self.entry_bytes_max = self.message_bytes_max + ENTRY_ENVELOPE_BYTES
+        self.has_priorities = policies[model.MESSAGE_PRIORITY_WINDOW] > 0
         quotas = policies.quotas()
         self.has_quota = (
             quotas["destination_storage"].size_bytes >= 0

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from pulsarish.broker.clients.commands import OpenProducer
 from pulsarish.broker.clients.consumer import Outlet
-from pulsarish.broker.clients.entry_checks import check_metadata, read_entry
+from pulsarish.broker.clients.entry_checks import (
+    check_metadata,
+    check_prioritised,
+    read_entry,
+)
 from pulsarish.broker.clients.meters import TopicTraffic
 from pulsarish.broker.clients.producer import Flights, PendingEntry, Producer, PublishRequest
 from pulsarish.broker.config import BrokerConfig
@@ -241,6 +245,7 @@ class TopicPublishing:
         dedup = self.dedup_marks
         append = self._topic.log.append
         topic_limits = self._topic_limits
+        check = check_prioritised if topic_limits.has_priorities else check_metadata
         leaving = self._topic.closed is not None
         first_mark = last_mark = 0
         messages_in = bytes_in = 0
@@ -258,7 +263,7 @@ class TopicPublishing:
             try:
                 entry, metadata = read_entry(view, topic_limits)
                 sequence_id = metadata.sequence_id
-                own_time_ms = check_metadata(metadata, topic_limits)
+                own_time_ms = check(metadata, topic_limits)
                 messages = metadata.num_messages_in_batch
                 if dedup is not None:
                     if metadata.producer_name != producer.name:

@@ -16,7 +16,7 @@ from pulsarish.broker.clients.commands import EndOfTopic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.dispatcher import Dispatcher, DispatcherKind
 from pulsarish.broker.dispatchers.factory import ReadyMaker
-from pulsarish.broker.dispatchers.reads import Reads, Ready, has_expired
+from pulsarish.broker.dispatchers.reads import Read, Reads, Ready, has_expired
 from pulsarish.broker.policies.topic_limits import DispatchLimits, TopicLimits
 from pulsarish.broker.subscriptions.delay_storage import DelayStorage
 from pulsarish.model.errors import ChecksumError, PulsarishError
@@ -294,8 +294,8 @@ class DispatchLoop:
     async def _dispatch(self, dispatcher: Dispatcher) -> None:
         subscription, log, reads = self._subscription, self._log, dispatcher.reads
         cursor, marks = subscription.cursor, subscription.marks
-        self._deliver(dispatcher)
         while subscription.closed is None:
+            self._deliver(dispatcher)
             wait_seconds, entries_max, bytes_max = self._limits.allowed()
             if wait_seconds:
                 now_ms = self._world.clock.wall_ms()
@@ -314,11 +314,12 @@ class DispatchLoop:
             read = dispatcher.plan(end, blocked=cursor.blocked)
             if read is None:
                 break
+            entries_max, bytes_max = self._size_of(read, reads, entries_max, bytes_max)
             self._note_reading()
             self.reads_begun += 1
             try:
                 entries = await source.read(
-                    read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max
+                    read.start, max_entries=entries_max, max_bytes=bytes_max
                 )
                 ready = source.completed([self._making.make(entry) for entry in entries])
             except PulsarishError as error:
@@ -345,7 +346,7 @@ class DispatchLoop:
                 )
             if log.has_own_times(entries):
                 ready = self._sort_out_expired(reads, ready)
-            if subscription.filter is None:
+            if subscription.filter is None or read.priority is not None:
                 messages = sum(entry.messages for entry in ready)
                 size_bytes = sum(len(entry.payload) for entry in ready)
             else:
@@ -354,9 +355,8 @@ class DispatchLoop:
                 )
             marks.reading_since_ms = 0
             reads.succeeded(read, ready, end)
-            if messages:
+            if messages and reads.window is None:
                 self._limits.take(messages, size_bytes)
-            self._deliver(dispatcher)
         if (
             log.terminated
             and reads.at_end(subscription.source.end())
@@ -368,12 +368,31 @@ class DispatchLoop:
                     consumer.ended = True
                     consumer.outlet.put(EndOfTopic(consumer.consumer_id))
 
+    def _size_of(
+        self, read: Read, reads: Reads, entries_max: int, bytes_max: int
+    ) -> tuple[int, int]:
+        """Return the most entries and bytes of a read, of which rates allow some to be
+        delivered.
+        """
+        if reads.window is not None and read.priority is None:
+            # It only looks what there is. Rates count what is delivered.
+            return read.entries_max, self._config.dispatcher_max_read_size_bytes
+        return min(read.entries_max, entries_max), bytes_max
+
     def _deliver(self, dispatcher: Dispatcher) -> None:
         """Deliver what is ready, but nothing that has expired since it was read."""
         first_ms = dispatcher.reads.first_expiry_ms
         if first_ms and (now_ms := self._world.clock.wall_ms()) >= first_ms:
             self._subscription.acknowledge_expired(dispatcher.take_expired(now_ms))
+        if dispatcher.reads.window is None:
+            dispatcher.deliver()
+            return
+        # Entries are read more than once, so rates count them when they are delivered.
+        out = self._subscription.out
+        messages, size_bytes = out.messages, out.size_bytes
         dispatcher.deliver()
+        if out.messages > messages:
+            self._limits.take(out.messages - messages, out.size_bytes - size_bytes)
 
     def _sort_out_expired(self, reads: Reads, entries: Sequence[Ready]) -> list[Ready]:
         """Return entries that were read with their expiry times. Those that have expired are

@@ -48,6 +48,7 @@ from pulsarish.model.policies import (
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_UNACKED_MESSAGES_PER_CONSUMER,
     MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
+    MESSAGE_PRIORITY_WINDOW,
 )
 from pulsarish.model.position import LATEST, Position
 from pulsarish.model.subscription_type import SubscriptionType
@@ -122,15 +123,21 @@ class Subscription:
         self._use_filter()
 
     def _make_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
-        return make_dispatcher(
+        policies = self.topic_limits.policies
+        dispatcher = make_dispatcher(
             kind,
             key_shared,
             partition=self._partition,
             read_from=self._read_from,
             acknowledged=self._is_acknowledged,
             config=self._config,
-            policies=self.topic_limits.policies,
+            policies=policies,
         )
+        dispatcher.prioritise(policies[MESSAGE_PRIORITY_WINDOW], self._new_end)
+        return dispatcher
+
+    def _new_end(self) -> Position | None:
+        return None if self.cursor.blocked else self.source.end()
 
     def policies_changed(self) -> None:
         """Apply the changed policies."""
@@ -141,6 +148,7 @@ class Subscription:
             unacked_max_consumer=policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
             unacked_max_subscription=policies[MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION],
         )
+        self._dispatcher.prioritise(policies[MESSAGE_PRIORITY_WINDOW], self._new_end)
         self._wake.set()
 
     def _read_from(self) -> Position:

@@ -439,12 +439,13 @@ class AsyncProducer:
         deliver_after: timedelta | None = None,
         *,
         expires_after: timedelta | None = None,
+        priority: int | None = None,
     ) -> MessageId:
         """Publish, wait until the message is stored, and return its id.
 
-        Messages that are awaited together share a batch. ``expires_after`` is as in the blocking
-        client. Raises ``Timeout`` (it may be stored or
-        not), ``ProducerQueueIsFull``, ``MessageTooBig``, ``AlreadyClosed`` or ``InvalidArgument``.
+        Messages that are awaited together share a batch. ``expires_after`` and ``priority`` are as
+        in the blocking client. Raises ``Timeout`` (it may be stored or not),
+        ``ProducerQueueIsFull``, ``MessageTooBig``, ``AlreadyClosed`` or ``InvalidArgument``.
         """
         payload, extras, number = self._publishing.prepared(
             content,
@@ -458,6 +459,7 @@ class AsyncProducer:
             replication_clusters,
             disable_replication,
             expires_after,
+            priority,
         )
         while (sent := self._add(payload, extras, number)) is None:
             if not self._publishing.options.block_if_queue_full:

@@ -95,6 +95,7 @@ class Producer:
         deliver_after: timedelta | None = None,
         *,
         expires_after: timedelta | None = None,
+        priority: int | None = None,
     ) -> MessageId:
         """Publish, wait until the message is stored, and return its id.
 
@@ -109,6 +110,9 @@ class Producer:
             event_timestamp, deliver_at: milliseconds since the epoch.
             expires_after: from this time on, counted from now, no consumer gets the message any
                 more. It is sent without a batch.
+            priority: 0 to 9. Shared subscriptions of a topic with the policy
+                ``messagePriorityWindow`` deliver the highest one first; a message without one
+                counts as 4. It is sent without a batch.
 
         Raises ``Timeout`` (it may be stored or not), ``ProducerQueueIsFull``, ``MessageTooBig``,
         ``AlreadyClosed`` or ``InvalidArgument``.
@@ -128,6 +132,7 @@ class Producer:
             replication_clusters,
             disable_replication,
             expires_after,
+            priority,
         )
         sent = _Sent()
         child = publishing.choose(payload, extras)
@@ -150,6 +155,7 @@ class Producer:
         deliver_after: timedelta | None = None,
         *,
         expires_after: timedelta | None = None,
+        priority: int | None = None,
     ) -> None:
         """Publish without waiting.
 
@@ -182,6 +188,7 @@ class Producer:
             or replication_clusters is not None
             or disable_replication
             or expires_after is not None
+            or priority is not None
         ):
             given = (
                 properties,
@@ -192,7 +199,7 @@ class Producer:
                 deliver_after,
             )
             extras = self._publishing.extras_or_none(
-                *given, replication_clusters, disable_replication, expires_after
+                *given, replication_clusters, disable_replication, expires_after, priority
             )
         if self._makes_keys:
             extras = self._publishing.with_key(content, extras)

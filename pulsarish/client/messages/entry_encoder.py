@@ -17,7 +17,7 @@ from typing import Final
 from google_crc32c import extend
 
 from pulsarish.client.enums import KeyForm
-from pulsarish.wire.entry import EXPIRES_PROPERTY, MAGIC
+from pulsarish.wire.entry import EXPIRES_PROPERTY, MAGIC, PRIORITY_PROPERTY
 from pulsarish.wire.varint import ONE_BYTE, encode_varint
 
 __all__ = [
@@ -72,14 +72,16 @@ class Extras:
     def is_sent_alone(self) -> bool:
         """Whether the message must not be in a batch, because the broker reads its extras."""
         return self.deliver_at_ms != 0 or (
-            self.properties is not None and EXPIRES_PROPERTY in self.properties
+            self.properties is not None
+            and (EXPIRES_PROPERTY in self.properties or PRIORITY_PROPERTY in self.properties)
         )
 
     def read_by_brokers(self) -> Extras:
         """Return what brokers read of these extras, for the metadata of a batch of one message."""
-        expires = (self.properties or {}).get(EXPIRES_PROPERTY)
+        own = self.properties or {}
+        read = {name: own[name] for name in (EXPIRES_PROPERTY, PRIORITY_PROPERTY) if name in own}
         return Extras(
-            properties=None if expires is None else {EXPIRES_PROPERTY: expires},
+            properties=read or None,
             deliver_at_ms=self.deliver_at_ms,
         )
 

@@ -37,7 +37,12 @@ from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.runtime.network.address_book import Transport
 from pulsarish.runtime.network.addresses import is_tls
-from pulsarish.wire.entry import EXPIRES_PROPERTY, MESSAGES_IN_BATCH_MAX
+from pulsarish.wire.entry import (
+    EXPIRES_PROPERTY,
+    MESSAGES_IN_BATCH_MAX,
+    PRIORITIES,
+    PRIORITY_PROPERTY,
+)
 
 __all__ = [
     "ClientOptions",
@@ -95,6 +100,7 @@ def make_extras(
     deliver_at: int | None,
     deliver_after: timedelta | None,
     expires_after: timedelta | None,
+    priority: int | None,
     now_ms: Callable[[], int],
 ) -> Extras:
     """Return the extras of a message: what it carries besides its content.
@@ -117,6 +123,8 @@ def make_extras(
                 "both count from now; let it expire later, or deliver it earlier"
             )
         all_properties = {**all_properties, EXPIRES_PROPERTY: str(expires_at)}
+    if priority is not None:
+        all_properties = {**all_properties, PRIORITY_PROPERTY: str(_check_priority(priority))}
     return Extras(
         properties=all_properties or None,
         partition_key=None if partition_key is None else check_text("partition_key", partition_key),
@@ -137,6 +145,16 @@ def _check_expiry(expires_after: timedelta) -> int:
             f"expires_after is {expires_after}: pass a datetime.timedelta of 1 ms or more"
         )
     return milliseconds
+
+
+def _check_priority(priority: int) -> int:
+    """Return the priority. Raises ``InvalidArgument``."""
+    if type(priority) is not int or not 0 <= priority < PRIORITIES:
+        raise InvalidArgument(
+            f"priority is {shown(priority)}: pass an int from 0 (delivered last) to "
+            f"{PRIORITIES - 1} (delivered first)"
+        )
+    return priority
 
 
 class ClientOptions:

@@ -40,6 +40,7 @@ _BESIDE = (
     "replication_clusters",
     "disable_replication",
     "expires_after",
+    "priority",
 )
 
 
@@ -152,6 +153,7 @@ class PartitionedProducer:
         replication_clusters: list[str] | None = None,
         disable_replication: bool | None = None,
         expires_after: timedelta | None = None,
+        priority: int | None = None,
     ) -> Extras | None:
         """Return what accompanies the content, ``None`` when nothing does.
 
@@ -170,6 +172,7 @@ class PartitionedProducer:
             deliver_at,
             deliver_after,
             expires_after,
+            priority,
         )
         if given.count(None) == len(given):
             return None

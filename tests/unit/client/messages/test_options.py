@@ -243,6 +243,10 @@ def test_policies() -> None:
         ("expires_after", 5, "expires_after.*timedelta"),
         ("expires_after", timedelta(0), "expires_after is 0:00:00.*1 ms or more"),
         ("expires_after", timedelta(seconds=-1), "expires_after.*1 ms or more"),
+        ("priority", 11, r"priority is 11.*0 \(delivered last\) to 9 \(delivered first\)"),
+        ("priority", -1, "priority is -1.*0 .*to 9"),
+        ("priority", "high", "priority is 'high'.*int from 0"),
+        ("priority", True, "priority is True.*int from 0"),
     ],
 )
 def test_what_a_message_carries(field: str, value: object, words: str) -> None:
@@ -255,6 +259,7 @@ def test_what_a_message_carries(field: str, value: object, words: str) -> None:
             "deliver_at",
             "deliver_after",
             "expires_after",
+            "priority",
         )
     ) | {field: value}
     with pytest.raises(InvalidArgument, match=words):
@@ -263,9 +268,10 @@ def test_what_a_message_carries(field: str, value: object, words: str) -> None:
 
 def test_a_time_of_delivery_is_given_or_counted_from_now() -> None:
     for given in ((None, timedelta(seconds=2)), (2_500, None)):
-        assert make_extras(None, None, None, None, *given, None, lambda: 500).deliver_at_ms == 2_500
+        made = make_extras(None, None, None, None, *given, None, None, lambda: 500)
+        assert made.deliver_at_ms == 2_500
     with pytest.raises(InvalidArgument, match="give one"):
-        make_extras(None, None, None, None, 1, timedelta(seconds=2), None, lambda: 500)
+        make_extras(None, None, None, None, 1, timedelta(seconds=2), None, None, lambda: 500)
 
 
 def test_an_expiry_counts_from_now_and_is_a_property() -> None:
@@ -278,6 +284,7 @@ def test_an_expiry_counts_from_now_and_is_a_property() -> None:
             "deliver_at",
             "deliver_after",
             "expires_after",
+            "priority",
         )
         return make_extras(**dict.fromkeys(names) | given, now_ms=lambda: 500)
 
@@ -290,6 +297,13 @@ def test_an_expiry_counts_from_now_and_is_a_property() -> None:
     assert late.deliver_at_ms == 1_500
     with pytest.raises(InvalidArgument, match=r"expires_after is 0:00:02.*later.*earlier"):
         made(expires_after=timedelta(seconds=2), deliver_after=timedelta(seconds=2))
+
+
+def test_a_priority_is_a_property_and_shares_no_batch() -> None:
+    urgent = make_extras({"a": "b"}, None, None, None, None, None, None, 9, lambda: 0)
+    assert urgent.properties == {"a": "b", "pulsarish-priority": "9"}
+    assert urgent.is_sent_alone
+    assert urgent.read_by_brokers() == Extras(properties={"pulsarish-priority": "9"})
 
 
 def test_time_outs() -> None:

@@ -122,9 +122,10 @@ def test_arguments_of_send(method: str) -> None:
     names = list(inspect.signature(getattr(pulsar.Producer, method)).parameters)
     for owner in (Producer, AsyncProducer) if method == "send" else (Producer,):
         parameters = inspect.signature(getattr(owner, method)).parameters
-        assert list(parameters) == [*names, "expires_after"]
+        own = ["expires_after", "priority"]
+        assert list(parameters) == [*names, *own]
         kinds = {name: each.kind for name, each in parameters.items()}
-        assert kinds.pop("expires_after") is inspect.Parameter.KEYWORD_ONLY
+        assert {kinds.pop(name) for name in own} == {inspect.Parameter.KEYWORD_ONLY}
         assert set(kinds.values()) == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
