@@ -130,8 +130,7 @@ class PriorityWindow(Generic[E]):
             len(self._kept) + len(entries) > _KEPT_READS * self._read_entries_max
             or self._kept_bytes + size_bytes > _KEPT_READS * self._read_bytes_max
         ):
-            self._kept.clear()
-            self._kept_bytes = 0
+            self.forget_payloads()
         for entry in entries:
             position = entry.position
             if position not in self._waiting:
@@ -207,6 +206,10 @@ class PriorityWindow(Generic[E]):
         if entry is not None:
             self._kept_bytes -= len(entry.payload)
 
+    def forget_payloads(self) -> None:
+        self._kept.clear()
+        self._kept_bytes = 0
+
     def take_expired(self, is_expired: Callable[[E], bool]) -> list[Position]:
         """Remove and return those of the kept entries that have expired."""
         expired = [position for position, entry in self._kept.items() if is_expired(entry)]
@@ -239,8 +242,7 @@ class PriorityWindow(Generic[E]):
         self._unsorted.clear()
         for heap in self._sorted:
             heap.clear()
-        self._kept.clear()
-        self._kept_bytes = 0
+        self.forget_payloads()
 
     def check(self) -> None:
         assert len(self._waiting) == len(self._unsorted) + sum(len(heap) for heap in self._sorted)

@@ -355,8 +355,7 @@ class DispatchLoop:
                 )
             marks.reading_since_ms = 0
             reads.succeeded(read, ready, end)
-            if messages and reads.window is None:
-                self._limits.take(messages, size_bytes)
+            self._count_read(read, reads, messages, size_bytes)
         if (
             log.terminated
             and reads.at_end(subscription.source.end())
@@ -379,6 +378,16 @@ class DispatchLoop:
             return read.entries_max, self._config.dispatcher_max_read_size_bytes
         return min(read.entries_max, entries_max), bytes_max
 
+    def _count_read(self, read: Read, reads: Reads, messages: int, size_bytes: int) -> None:
+        """Count for the rates what a read has brought for delivery."""
+        window = reads.window
+        if window is None:
+            if messages:
+                self._limits.take(messages, size_bytes)
+        elif read.priority is None and not self._limits.is_unlimited:
+            # It has only looked what there is. What is delivered is read when rates allow it.
+            window.forget_payloads()
+
     def _deliver(self, dispatcher: Dispatcher) -> None:
         """Deliver what is ready, but nothing that has expired since it was read."""
         first_ms = dispatcher.reads.first_expiry_ms
@@ -387,7 +396,7 @@ class DispatchLoop:
         if dispatcher.reads.window is None:
             dispatcher.deliver()
             return
-        # Entries are read more than once, so rates count them when they are delivered.
+        # Entries may be read more than once, so they count when they are delivered.
         out = self._subscription.out
         messages, size_bytes = out.messages, out.size_bytes
         dispatcher.deliver()

@@ -22,6 +22,7 @@ from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
 from pulsarish.sim.mutants.orphans import ORPHAN_MUTANTS
 from pulsarish.sim.mutants.patterns import PATTERN_MUTANTS
 from pulsarish.sim.mutants.placement import PLACEMENT_MUTANTS
+from pulsarish.sim.mutants.priorities import PRIORITY_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
 from pulsarish.sim.mutants.repair import REPAIR_MUTANTS
 from pulsarish.sim.mutants.rights import RIGHTS_MUTANTS
@@ -40,6 +41,7 @@ _ALL: Final = (
     *REPAIR_MUTANTS,
     *LOG_MUTANTS,
     *LIFE_MUTANTS,
+    *PRIORITY_MUTANTS,
     *CLUSTER_MUTANTS,
     *DISK_MUTANTS,
     *PROGRESS_MUTANTS,
