@@ -262,6 +262,7 @@ def test_http(
         (["produce", "a/b", "-m", "x"], 1, "InvalidTopicName"),
         (["produce", "absent", "-m", "x"], 1, "TopicNotFound"),
         (["produce", "t", "-m", "x", "--key-from", "k"], 1, "--key-from k"),
+        (["produce", "t", "-m", "x", "--priority", "11"], 2, "11 is not in the range 0<=x<=9"),
         (["produce", "t", "-m", "x", "--url", "junk"], 1, "pulsarish://host:6660"),
         (["read", "t", "--from", "junk"], 2, "LEDGER:ENTRY"),
         (["topics", "stats", "absent"], 1, "TopicNotFound"),

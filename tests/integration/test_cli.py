@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import pulsar
 import pytest
 
 import pulsarish
@@ -40,8 +41,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         text=True,
     )
     assert server.stdout is not None
-    _, _, url, admin_url, _ = server.stdout.readline().split()
-    yield {**os.environ, "PULSARISH_URL": url, "PULSARISH_ADMIN_URL": admin_url}
+    _, _, url, admin_url, pulsar_url = server.stdout.readline().split()
+    yield {
+        **os.environ,
+        "PULSARISH_URL": url,
+        "PULSARISH_ADMIN_URL": admin_url,
+        "PULSAR_URL": pulsar_url,
+    }
     server.terminate()
     server.communicate(timeout=60)
 
@@ -385,3 +391,25 @@ def test_dead_letters_are_redriven(environment: dict[str, str]) -> None:
     assert (message.data(), message.properties()["REDRIVE_TIMES"]) == (b"bill", "1")
     assert "RECONSUMETIMES" not in message.properties()
     client.close()
+
+
+def test_urgent_messages_are_consumed_first(environment: dict[str, str]) -> None:
+    """With every kind of producer: ours, its command, and Apache Pulsar's."""
+    run(environment, "topics", "create", "tasks")
+    run(environment, "topics", "set-message-priority-window", "tasks", "100")
+    assert run(environment, "topics", "get-message-priority-window", "tasks").split() == ["100"]
+    run(environment, "subscriptions", "create", "tasks", "work")
+    client = pulsarish.Client(environment["PULSARISH_URL"])
+    producer = client.create_producer("tasks", batching_enabled=True)
+    producer.send(b"later", priority=0)
+    producer.send_async(b"usual", None)
+    producer.send_async(b"soon", None, priority=6)
+    producer.flush()
+    client.close()
+    official = pulsar.Client(environment["PULSAR_URL"])
+    sender = official.create_producer("tasks")
+    sender.send(b"next", properties={"pulsarish-priority": "7"})
+    official.close()
+    run(environment, "produce", "tasks", "-m", "first", "--priority", "9")
+    consume = ("consume", "tasks", "-s", "work", "--type", "shared", "-n", "5")
+    assert run(environment, *consume).split() == ["first", "next", "soon", "usual", "later"]
