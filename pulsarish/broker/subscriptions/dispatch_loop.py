@@ -26,9 +26,12 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
+    from pulsarish.broker.dispatchers.priority_window import PriorityWindow
     from pulsarish.broker.subscriptions.new_entries import NewEntries
+    from pulsarish.broker.subscriptions.read_source import ReadSource
     from pulsarish.broker.subscriptions.subscription import Subscription
     from pulsarish.managed_ledger.cursors.cursor import Cursor
+    from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.managed_ledger.readable_log import ReadableLog
     from pulsarish.model.position import Position
 
@@ -314,13 +317,10 @@ class DispatchLoop:
             read = dispatcher.plan(end, blocked=cursor.blocked)
             if read is None:
                 break
-            entries_max, bytes_max = self._size_of(read, reads, entries_max, bytes_max)
             self._note_reading()
             self.reads_begun += 1
             try:
-                entries = await source.read(
-                    read.start, max_entries=entries_max, max_bytes=bytes_max
-                )
+                entries = await self._read(source, read, reads.window, entries_max, bytes_max)
                 ready = source.completed([self._making.make(entry) for entry in entries])
             except PulsarishError as error:
                 if not reads.failure:
@@ -367,16 +367,23 @@ class DispatchLoop:
                     consumer.ended = True
                     consumer.outlet.put(EndOfTopic(consumer.consumer_id))
 
-    def _size_of(
-        self, read: Read, reads: Reads, entries_max: int, bytes_max: int
-    ) -> tuple[int, int]:
-        """Return the most entries and bytes of a read, of which rates allow some to be
-        delivered.
-        """
-        if reads.window is not None and read.priority is None:
-            # It only looks what there is. Rates count what is delivered.
-            return read.entries_max, self._config.dispatcher_max_read_size_bytes
-        return min(read.entries_max, entries_max), bytes_max
+    async def _read(
+        self,
+        source: ReadSource,
+        read: Read,
+        window: PriorityWindow[Ready] | None,
+        entries_max: int,
+        bytes_max: int,
+    ) -> list[LogEntry]:
+        """Carry out a read. Rates allow ``entries_max`` and ``bytes_max`` to be delivered."""
+        if window is not None and read.priority is None:
+            # It only looks what there is. Rates count what is delivered. A look-ahead takes many
+            # reads, and the cache answers at once: the event loop gets its turn between them.
+            await self._world.clock.sleep(0)
+            entries_max, bytes_max = read.entries_max, self._config.dispatcher_max_read_size_bytes
+        return await source.read(
+            read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max
+        )
 
     def _count_read(self, read: Read, reads: Reads, messages: int, size_bytes: int) -> None:
         """Count for the rates what a read has brought for delivery."""
