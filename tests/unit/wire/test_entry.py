@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import (
     EXPIRES_PROPERTY,
+    PRIORITY_DEFAULT,
+    PRIORITY_PROPERTY,
     decode_metadata,
     encode_entry,
     encoded_metadata,
     expiry_time,
     is_plain,
     message_times,
+    priority_of,
     stored_expiry_time,
+    stored_priority,
 )
 
 PLAIN = {"producer_name", "sequence_id", "publish_time"}
@@ -95,6 +99,32 @@ def test_a_property_says_when_an_entry_expires(value: str, time_ms: int) -> None
     assert message_times(entry) == (3, 9, max(0, time_ms))
     metadata.num_messages_in_batch = 2
     assert expiry_time(metadata) == 0, "of a batch, each message has properties of its own"
+
+
+@pytest.mark.parametrize(
+    ("value", "priority"),
+    [
+        ("0", 0),
+        ("9", 9),
+        ("", -1),
+        ("10", -1),
+        ("-1", -1),
+        ("07", -1),
+        (" 5", -1),
+        ("\u0665", -1),  # a digit, but not of ASCII
+        ("high", -1),
+    ],
+)
+def test_a_property_says_which_priority_an_entry_has(value: str, priority: int) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=3)
+    metadata.properties.add(key="other", value="8")
+    assert priority_of(metadata) == stored_priority(encode_entry(metadata, b"")) == PRIORITY_DEFAULT
+    metadata.properties.add(key=PRIORITY_PROPERTY, value=value)
+    assert priority_of(metadata) == priority
+    stored = stored_priority(memoryview(encode_entry(metadata, b"content")))
+    assert stored == (PRIORITY_DEFAULT if priority < 0 else priority)
+    metadata.num_messages_in_batch = 2
+    assert priority_of(metadata) == PRIORITY_DEFAULT, "a batch has none"
 
 
 def test_content_that_looks_like_the_property_is_none() -> None:

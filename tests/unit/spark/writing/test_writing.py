@@ -36,7 +36,7 @@ from pulsarish.spark.writing.routing import KEYLESS_RUN, Routing
 from pulsarish.spark.writing.rows import Row, in_content_order, rows_of
 from pulsarish.spark.writing.targets import Pin, Target
 from pulsarish.spark.writing.writers import make_job
-from pulsarish.wire.entry import EXPIRES_PROPERTY
+from pulsarish.wire.entry import EXPIRES_PROPERTY, PRIORITY_PROPERTY
 
 DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000
@@ -120,13 +120,16 @@ def test_batches_end_by_number_and_size_and_keep_numbers_and_extras() -> None:
     assert sum(count for count, *_ in sent) + last[1] == 1_503
 
 
-def test_a_row_that_expires_is_a_batch_of_its_own_whose_metadata_say_when() -> None:
-    expires = {EXPIRES_PROPERTY: "1767225600000", "a": "b"}
-    rows = [None, None, Extras(properties=expires), Extras(properties=expires), None]
+@pytest.mark.parametrize(
+    ("name", "value"), [(EXPIRES_PROPERTY, "1767225600000"), (PRIORITY_PROPERTY, "7")]
+)
+def test_a_row_with_what_brokers_read_is_a_batch_of_its_own(name: str, value: str) -> None:
+    own = {name: value, "a": "b"}
+    rows = [None, None, Extras(properties=own), Extras(properties=own), None]
     filling = Filling()
     made = [filling.add(b"x", extras, number) for number, extras in enumerate(rows)]
     sent = [each[1:] for each in [*made, filling.take()] if each is not None]
-    of_entry = Extras(properties={EXPIRES_PROPERTY: "1767225600000"})
+    of_entry = Extras(properties={name: value})
     assert sent == [
         (2, 0, 1, NO_EXTRAS),
         (1, 2, 2, of_entry),
