@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -232,3 +233,35 @@ def test_the_next_owner_goes_on_by_priority(crash: bool) -> None:
         assert taken.count("d") == 1
 
     play_with_brokers(scenario, seeds=1, brokers=2, **ON)
+
+
+def test_the_event_loop_goes_on_during_a_look_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(env: Brokered) -> None:
+        client, world = env.client(), env.world
+        producer = await client.create_producer(TOPIC)
+        await asyncio.gather(*[producer.send_soon(b"x", priority=5) for _ in range(80)])
+        await (await client.subscribe(TOPIC, "s", **SHARED)).close()
+        source = env.subscription(TOPIC, "s").source
+        read, reads, turns = source.read, 0, 0
+        seen: set[int] = set()
+
+        async def look() -> None:
+            nonlocal turns
+            while turns < 60:
+                turns += 1
+                seen.add(reads)
+                await world.clock.sleep(0)
+
+        async def counted(*args: Any, **options: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            if reads == 1:
+                world.tasks.spawn(look(), name="look")
+            return await read(*args, **options)
+
+        monkeypatch.setattr(source, "read", counted)
+        await client.subscribe(TOPIC, "s", **SHARED)
+        await env.until(lambda: turns == 60)
+        assert len(seen) > 10, "other tasks had a turn between the reads"
+
+    play_with_brokers(scenario, seeds=1, dispatcher_max_read_batch_size=4, **ON)
