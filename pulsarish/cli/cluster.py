@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from pulsarish.cli.connections import SERVICE_URL
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import output_option, print_json, print_table, say
+from pulsarish.cli.server_options import ProcessCount
 from pulsarish.cli.values import FiniteRange
 from pulsarish.local_cluster.locked import is_locked, lock_cluster, profiles_of
 from pulsarish.local_cluster.processes import METADATA_ROLES, Cluster, NodeState, plan_cluster
@@ -63,6 +64,22 @@ def cluster() -> None:
 @click.option("--bookies", default=3, show_default=True, type=click.IntRange(1, 50))
 @click.option("--brokers", default=2, show_default=True, type=click.IntRange(1, 50))
 @click.option(
+    "--bookie-processes",
+    default="1",
+    show_default=True,
+    type=ProcessCount(),
+    metavar="N",
+    help="Processes of each bookie; 0 or auto: one for each core.",
+)
+@click.option(
+    "--broker-processes",
+    default="1",
+    show_default=True,
+    type=ProcessCount(),
+    metavar="N",
+    help="Processes of each broker, behind its address; 0 or auto: one for each core.",
+)
+@click.option(
     "--metadata",
     type=click.Choice(["embedded", "zookeeper"]),
     default="embedded",
@@ -102,6 +119,8 @@ def up(
     directory: Path,
     bookies: int,
     brokers: int,
+    bookie_processes: int,
+    broker_processes: int,
     metadata: str,
     metadata_servers: int,
     base_port: int | None,
@@ -115,6 +134,7 @@ def up(
     Examples:
       pulsarish cluster up
       pulsarish cluster up --dir /tmp/other --bookies 5 --base-port 0
+      pulsarish cluster up --dir /tmp/cores --brokers 1 --broker-processes auto --base-port 0
       pulsarish cluster up --dir /tmp/locked --secure --base-port 0
       pulsarish cluster up --dir /tmp/zk3 --metadata zookeeper --metadata-servers 3 --base-port 0
     """
@@ -125,6 +145,8 @@ def up(
         plan = plan_cluster(
             bookies=bookies,
             brokers=brokers,
+            bookie_processes=bookie_processes,
+            broker_processes=broker_processes,
             metadata=metadata,
             metadata_servers=metadata_servers,
             base_port=base_port,
@@ -137,6 +159,8 @@ def up(
         wanted = {
             "bookies": bookies,
             "brokers": brokers,
+            "bookie_processes": bookie_processes,
+            "broker_processes": broker_processes,
             "metadata": metadata,
             "metadata_servers": metadata_servers,
             "secure": secure,
@@ -169,6 +193,7 @@ def _check_plan(target: Cluster, wanted: dict[str, Any]) -> None:
     planned = {
         "bookies": sum(node.role == "bookie" for node in nodes),
         "brokers": sum(node.role == "broker" for node in nodes),
+        **{f"{node.role}_processes": node.processes for node in nodes},
         "metadata": "zookeeper" if nodes[0].role == "zookeeper" else "embedded",
         "metadata_servers": sum(node.role in METADATA_ROLES for node in nodes),
         "base_port": nodes[0].ports["client"],
@@ -366,9 +391,11 @@ def _print_status(target: Cluster, output: str) -> None:
         for state in states
     ]
     columns = ["name", "role", "pid", "ports", "health", "memory"]
-    print_table(
-        rows, [*columns, "reason"] if any(state.reason for state in states) else columns, "table"
-    )
+    if any(state.processes > 1 for state in states):
+        columns.insert(3, "processes")
+    if any(state.reason for state in states):
+        columns.append("reason")
+    print_table(rows, columns, "table")
     for kind, url in {**urls, "http": target.admin_url()}.items():
         say(f"{kind:>10}: {url}")
     if profiles_of(target).exists():
@@ -387,6 +414,7 @@ def _row(state: NodeState) -> dict[str, object]:
         "name": state.name,
         "role": state.role,
         "pid": state.pid,
+        "processes": state.processes,
         "ports": state.ports,
         "health": state.health,
         "reason": state.reason,

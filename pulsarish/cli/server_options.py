@@ -11,7 +11,7 @@ import msgspec
 
 from pulsarish.runtime.config import load, print_config
 
-__all__ = ["config_options", "group_options", "load_config"]
+__all__ = ["ProcessCount", "config_options", "group_options", "load_config"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=msgspec.Struct)
@@ -71,7 +71,7 @@ _PORT_STEP: Final = 200
 """Its multiples lead from no well-known port of a service to one of another."""
 
 
-class _Count(click.ParamType[int]):
+class ProcessCount(click.ParamType[int]):
     """A number of processes, of which 0 and ``auto`` mean one for each core."""
 
     name = "processes"
@@ -100,7 +100,7 @@ def group_options(command: F) -> F:
         ),
         click.option(
             "--processes",
-            type=_Count(),
+            type=ProcessCount(),
             default="1",
             show_default=True,
             metavar="N",

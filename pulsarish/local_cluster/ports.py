@@ -6,14 +6,18 @@ import os
 import random
 import socket
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-__all__ = ["free_ports"]
+from pulsarish.model.errors import InvalidArgument
+
+__all__ = ["free_ports", "take_consecutive"]
 
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST: Final = 10_000
 _BLOCK: Final = 1_024
+_TRIALS_MAX: Final = 4_096
 
 
 def free_ports(host: str) -> Iterator[int]:
@@ -37,6 +41,23 @@ def free_ports(host: str) -> Iterator[int]:
     finally:
         for holder in held:
             holder.close()
+
+
+def take_consecutive(ports: Iterator[int], count: int) -> int:
+    """Take ports until the last ``count`` follow each other, and return the first of these.
+
+    Raises ``InvalidArgument`` when there are none.
+    """
+    last, length = -1, 0
+    for port in islice(ports, _TRIALS_MAX):
+        length = length + 1 if port == last + 1 else 1
+        last = port
+        if length == count:
+            return port - count + 1
+    raise InvalidArgument(
+        f"there are no {count} free ports in a row for the processes of a node: choose them with "
+        "--base-port"
+    )
 
 
 def _candidates(host: str) -> Iterator[int]:

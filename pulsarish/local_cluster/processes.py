@@ -8,6 +8,7 @@ the kernel gives for it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import http.client
 import json
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from pulsarish.local_cluster import node_http
-from pulsarish.local_cluster.ports import free_ports
+from pulsarish.local_cluster.ports import free_ports, take_consecutive
 from pulsarish.local_cluster.zookeeper_words import server_mode
 from pulsarish.model.errors import (
     AlreadyExists,
@@ -60,6 +61,10 @@ HOST: Final = "127.0.0.1"
 METADATA_ROLES: Final = ("metadata", "zookeeper")
 _ROLE_ORDER: Final = {"metadata": 0, "zookeeper": 0, "bookie": 1, "broker": 2, "proxy": 3}
 _KEEP_NOTHING: Final = ("broker", "proxy")
+_PORT_STEP: Final = 200
+"""Between the ports of two processes of a node at the well-known ports."""
+_SIGNALS_TO_EACH: Final = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)
+"""What a supervisor cannot pass on to its processes."""
 
 
 @dataclass(slots=True)
@@ -72,10 +77,37 @@ class NodePlan:
     program: list[str] = field(default_factory=lambda: ["pulsarish"])
     # the authority of its ports with TLS; empty: clients and commands reach it without
     trust_file: str = ""
+    processes: int = 1
+    port_step: int = _PORT_STEP
 
     @property
     def http_port(self) -> int | None:
         return self.ports.get("http")
+
+    @property
+    def process_ports(self) -> dict[str, dict[str, int]]:
+        """The ports of each process by its id, as ``member_options`` gives them. Brokers share the
+        node's own ports besides.
+        """
+        if self.processes == 1:
+            return {self.name: self.ports}
+        first = 1 if self.role == "broker" else 0
+        return {
+            f"{self.name}-{index}": {
+                kind: port + (first + index) * self.port_step for kind, port in self.ports.items()
+            }
+            for index in range(self.processes)
+        }
+
+    @property
+    def all_ports(self) -> dict[str, int]:
+        """Every port that the node listens on, by what a message calls it."""
+        shared = {self.name: self.ports} if self.role == "broker" else {}
+        return {
+            f"{kind} of {name}": port
+            for name, ports in {**shared, **self.process_ports}.items()
+            for kind, port in ports.items()
+        }
 
 
 @dataclass(slots=True)
@@ -83,7 +115,9 @@ class NodeState:
     """What is known of a node now.
 
     ``health`` is ok, starting, unhealthy (it answers, but cannot serve), or down; ``reason`` is
-    what an unhealthy node says of it, or the warnings of one that is ok.
+    what an unhealthy node says of it, or the warnings of one that is ok. A node of several
+    processes is ok when all are. ``pid`` is then that of their supervisor, and ``rss_bytes`` their
+    sum.
     """
 
     name: str
@@ -93,6 +127,7 @@ class NodeState:
     health: str
     rss_bytes: int
     reason: str = ""
+    processes: int = 1
 
 
 def plan_cluster(
@@ -102,6 +137,8 @@ def plan_cluster(
     metadata: str,
     base_port: int | None,
     metadata_servers: int = 1,
+    bookie_processes: int = 1,
+    broker_processes: int = 1,
     host: str = HOST,
 ) -> list[NodePlan]:
     """The nodes and their ports.
@@ -109,6 +146,8 @@ def plan_cluster(
     ``base_port`` None: the well-known ports, later nodes count up; 0: free ones; N: N and on.
 
     ``metadata_servers``: how many servers the ensemble of the real ZooKeeper has.
+
+    ``bookie_processes``, ``broker_processes``: how many processes each bookie and broker has.
     """
     if bookies < 1 or brokers < 1:
         raise InvalidArgument(
@@ -123,26 +162,22 @@ def plan_cluster(
     nodes = _plan_metadata(metadata, metadata_servers, None if base_port is None else ports, host)
     url = metadata_url(nodes, host)
     for index in range(bookies):
-        grpc, web, framed = (
-            (next(ports), next(ports), next(ports))
-            if base_port is not None
-            else (3181 + index, 8000 + index, 3281 + index)
-        )
-        nodes.append(
-            NodePlan(f"bookie-{index + 1}", "bookie", {"grpc": grpc, "http": web, "framed": framed})
-        )
+        known = {"grpc": 3181 + index, "http": 8000 + index, "framed": 3281 + index}
+        node = NodePlan(f"bookie-{index + 1}", "bookie", known, processes=bookie_processes)
+        nodes.append(node)
     for index in range(brokers):
-        known = (
-            6660 + index,
-            8080 + index,
-            6650 + index if index < 10 else 16650 + index,
-            6760 + index,
-        )
-        kinds = ("grpc", "http", "pulsar", "framed")
-        taken = [next(ports) for _ in kinds] if base_port is not None else known
-        nodes.append(
-            NodePlan(f"broker-{index + 1}", "broker", dict(zip(kinds, taken, strict=True)))
-        )
+        known = {
+            "grpc": 6660 + index,
+            "http": 8080 + index,
+            "pulsar": 6650 + index if index < 10 else 16650 + index,
+            "framed": 6760 + index,
+        }
+        node = NodePlan(f"broker-{index + 1}", "broker", known, processes=broker_processes)
+        nodes.append(node)
+    if base_port is not None:
+        for node in nodes:
+            if node.role not in METADATA_ROLES:
+                _take_ports(node, ports)
     quorum = min(3, bookies)
     for node in nodes:
         if node.role in METADATA_ROLES:
@@ -168,7 +203,32 @@ def plan_cluster(
                 f"managed_ledger.write_quorum={quorum}",
                 f"managed_ledger.ack_quorum={min(2, quorum)}",
             ]
+    _check_distinct(nodes)
     return nodes
+
+
+def _take_ports(node: NodePlan, ports: Iterator[int]) -> None:
+    """Give a node the next ports, with those of its processes right behind."""
+    kinds = list(node.ports)
+    if node.processes == 1:
+        node.ports = {kind: next(ports) for kind in kinds}
+        return
+    node.port_step = len(kinds)
+    shared = 1 if node.role == "broker" else 0
+    first = take_consecutive(ports, len(kinds) * (node.processes + shared))
+    node.ports = {kind: first + place for place, kind in enumerate(kinds)}
+
+
+def _check_distinct(nodes: Iterable[NodePlan]) -> None:
+    taken: dict[int, str] = {}
+    for node in nodes:
+        for what, port in node.all_ports.items():
+            if port in taken:
+                raise InvalidArgument(
+                    f"{what} and {taken[port]} would both have port {port}: choose other ports "
+                    "with --base-port, or fewer nodes or processes"
+                )
+            taken[port] = what
 
 
 def _plan_metadata(
@@ -251,7 +311,7 @@ def _ports(base_port: int | None) -> Iterator[int]:
 class Cluster:
     """A cluster under one directory.
 
-    Its nodes are late after ``ready_seconds``.
+    Its nodes are late after ``ready_seconds``, times the processes of each.
     """
 
     def __init__(self, directory: Path, *, ready_seconds: float = _READY_SECONDS) -> None:
@@ -310,7 +370,9 @@ class Cluster:
     # -- processes
 
     def pid(self, name: str) -> int | None:
-        """The pid of the process that runs a node, or ``None``."""
+        """The pid of the process that runs a node, or ``None``. Of several processes it is that
+        of the supervisor.
+        """
         try:
             record = json.loads((self.directory / name / "process.json").read_text())
         except (FileNotFoundError, json.JSONDecodeError):
@@ -328,6 +390,8 @@ class Cluster:
         home = self.directory / node.name
         home.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         command = [sys.executable, "-m", *node.program, node.role]
+        if node.processes > 1:
+            command += ["--processes", str(node.processes), "--port-step", str(node.port_step)]
         for setting in [
             *node.settings,
             *([f"data_directory={home / 'data'}"] if node.role not in _KEEP_NOTHING else []),
@@ -347,19 +411,30 @@ class Cluster:
             (home / "process.json").write_text(json.dumps(record))
 
     def send_signal(self, name: str, number: signal.Signals) -> bool:
-        """Send a signal to a node's process; ``False`` when it does not run."""
+        """Send a signal to a node's process, or to each of several; ``False`` when it does not
+        run.
+        """
         pid = self.pid(name)
         if pid is None:
             return False
+        if number in _SIGNALS_TO_EACH:
+            _signal_each(_started_by(pid), number)
         os.kill(pid, number)
         return True
 
     def kill(self, name: str) -> bool:
-        """SIGKILL: what a crash of the process is like.
+        """SIGKILL: what a crash of the process, or of all processes of the node, is like.
 
-        Returns when it is gone; ``False`` when it did not run.
+        Returns when they are gone; ``False`` when it did not run.
         """
-        return self._end(name, signal.SIGKILL)
+        pid = self.pid(name)
+        runs = self._end(name, signal.SIGKILL)
+        deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
+        while pid is not None and (left := _started_by(pid)) and time.monotonic() < deadline:
+            # Also one that the supervisor had just started.
+            _signal_each(left, signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
+        return runs
 
     def stop(self, name: str) -> bool:
         """SIGTERM, and SIGKILL if it does not end in time; ``False`` when it did not run."""
@@ -411,17 +486,40 @@ class Cluster:
     def state(self, node: NodePlan) -> NodeState:
         pid = self.pid(node.name)
         health, reason = ("down", "") if pid is None else self._health(node)
+        pids = [] if pid is None else [pid, *_started_by(pid)]
         return NodeState(
-            node.name, node.role, pid, node.ports, health, _rss_bytes(pid) if pid else 0, reason
+            node.name,
+            node.role,
+            pid,
+            node.ports,
+            health,
+            sum(_rss_bytes(each) for each in pids),
+            reason,
+            node.processes,
         )
 
     def _health(self, node: NodePlan) -> tuple[str, str]:
-        """The health of a process that runs, and why it is unhealthy, or its warnings."""
+        """The health of a node that runs, and why it is unhealthy, or its warnings. That of a node
+        of several processes is the one of the first that is not ok.
+        """
         if node.http_port is None:
             return ("ok" if server_mode(node.ports["client"]) else "starting"), ""
+        if node.processes == 1:
+            return self._process_health(node, node.http_port)
+        warnings = []
+        for name, ports in node.process_ports.items():
+            health, reason = self._process_health(node, ports["http"])
+            said = f"{name}: {reason or health}"
+            if health != "ok":
+                return health, said
+            if reason:
+                warnings.append(said)
+        return "ok", "; ".join(warnings)
+
+    def _process_health(self, node: NodePlan, port: int) -> tuple[str, str]:
         try:
             with node_http.get(
-                node.http_port,
+                port,
                 "/health",
                 trust_file=node.trust_file,
                 timeout_seconds=_HEALTH_TIMEOUT_SECONDS,
@@ -435,7 +533,7 @@ class Cluster:
         except (OSError, http.client.HTTPException) as error:
             return (
                 "unhealthy",
-                f"it does not answer at port {node.http_port}: {error or type(error).__name__}",
+                f"it does not answer at port {port}: {error or type(error).__name__}",
             )
 
     def wait_ready(self, nodes: Iterable[NodePlan]) -> None:
@@ -443,7 +541,9 @@ class Cluster:
 
         Raises with the end of the log of one that ended or is late.
         """
-        deadline = time.monotonic() + self._ready_seconds
+        nodes = list(nodes)
+        ready_seconds = self._ready_seconds * max((node.processes for node in nodes), default=1)
+        deadline = time.monotonic() + ready_seconds
         for node in nodes:
             while self._health(node)[0] != "ok":
                 if self.pid(node.name) is None:
@@ -452,7 +552,7 @@ class Cluster:
                     )
                 if time.monotonic() > deadline:
                     raise Timeout(
-                        f"{node.name} was not ready within {self._ready_seconds:.0f} s; "
+                        f"{node.name} was not ready within {ready_seconds:.0f} s; "
                         f"{self._log_tail(node.name)}"
                     )
                 time.sleep(_POLL_SECONDS)
@@ -467,12 +567,12 @@ class Cluster:
         for node in nodes:
             if self.pid(node.name) is not None:
                 continue
-            for kind, port in node.ports.items():
+            for what, port in node.all_ports.items():
                 while _port_taken(port) and time.monotonic() < deadline:
                     time.sleep(_POLL_SECONDS)
                 if _port_taken(port):
                     raise InvalidConfiguration(
-                        f"port {port} ({kind} of {node.name}) is in use by another process; stop "
+                        f"port {port} ({what}) is in use by another process; stop "
                         "that one, or make a cluster on free ports: pulsarish cluster up --dir "
                         "DIR --base-port 0"
                     )
@@ -543,6 +643,35 @@ def reap_children() -> None:
             del _children[pid]
 
 
+def _started_by(pid: int) -> list[int]:
+    """Return the live processes of the session that a node's process leads, without itself."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal() and int(entry) != pid:
+            fields = _stat(int(entry))
+            # state, parent, group, session
+            if fields and fields[3] == str(pid) and fields[0] != "Z":
+                found.append(int(entry))
+    return found
+
+
+def _signal_each(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields that the kernel gives for a process, from its state on; empty: there is
+    no such process.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return text.rpartition(")")[2].split()
+
+
 def _start_ticks(pid: int) -> int | None:
     """When the kernel started this process, in ticks since boot; ``None`` when it is not there or
     only a zombie.
@@ -550,11 +679,9 @@ def _start_ticks(pid: int) -> int | None:
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         return None
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+    fields = _stat(pid)
+    if not fields:
         return None
-    fields = text.rpartition(")")[2].split()
     if fields[0] != "Z":
         return int(fields[19])
     if child is not None:

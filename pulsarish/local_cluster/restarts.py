@@ -133,7 +133,7 @@ def _why_not_whole(cluster: Cluster) -> str:
         if state.health != "ok" and not _is_given_up(cluster, node):
             return f"{node.name} is {state.health}" + (f": {state.reason}" if state.reason else "")
     for node in cluster.nodes():
-        if node.role == "broker" and (short := _short_ledgers(cluster, node)):
+        if node.role == "broker" and (short := _short_ledgers(node)):
             return f"{short} ledgers of {node.name} go on without one of their bookies"
     return ""
 
@@ -144,20 +144,27 @@ def _is_given_up(cluster: Cluster, node: NodePlan) -> bool:
     """
     if node.role != "bookie" or cluster.pid(node.name) is not None:
         return False
+    return all(_is_bookie_given_up(cluster, name) for name in node.process_ports)
+
+
+def _is_bookie_given_up(cluster: Cluster, bookie_id: str) -> bool:
     try:
         admin = administrator(cluster)
-        return bool(admin.bookies.decommission_progress(node.name)["givenUp"])
+        return bool(admin.bookies.decommission_progress(bookie_id)["givenUp"])
     except NotFound:
         return True  # it is the metadata that says so: no cookie of such a bookie is left
     except PulsarishError:
         return False  # no broker answers, so nothing is known
 
 
-def _short_ledgers(cluster: Cluster, node: NodePlan) -> int:
-    assert node.http_port is not None, "brokers have an HTTP face"
+def _short_ledgers(node: NodePlan) -> int:
+    return sum(_short_ledgers_at(node, ports["http"]) for ports in node.process_ports.values())
+
+
+def _short_ledgers_at(node: NodePlan, port: int) -> int:
     try:
         with node_http.get(
-            node.http_port,
+            port,
             "/metrics",
             trust_file=node.trust_file,
             timeout_seconds=_ANSWER_TIMEOUT_SECONDS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 import pulsarish
 from pulsarish.admin import Admin
-from pulsarish.local_cluster.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster, _rss_bytes, _started_by
 from tests.integration.conftest import StartCluster
 
 TOPIC = "persistent://public/default/survivors"
@@ -240,6 +241,54 @@ def test_restart_of_a_stopped_cluster_needs_no_manual_step(start_cluster: StartC
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
     assert read_all(client) == list(range(1000))
     client.close()
+
+
+def test_nodes_of_several_processes_are_paused_killed_and_restarted_whole(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = start_cluster(bookies=1, brokers=1, bookie_processes=2, broker_processes=2)
+    broker, bookie = cluster.node("broker-1"), cluster.node("bookie-1")
+    admin = Admin(cluster.admin_url())
+    assert [each["broker_id"] for each in admin.brokers.list()] == ["broker-1-0", "broker-1-1"]
+    assert [each["bookie_id"] for each in admin.bookies.list()] == ["bookie-1-0", "bookie-1-1"]
+    pid = cluster.pid("broker-1")
+    assert pid is not None
+    processes = [pid, *_started_by(pid)]
+    assert len(processes) == 3
+    assert cluster.state(broker).rss_bytes > max(map(_rss_bytes, processes))
+
+    client = pulsarish.Client(cluster.service_urls()["pulsarish"])
+    client.subscribe(TOPIC, "keeper", initial_position=pulsarish.InitialPosition.Earliest).close()
+    sender = Sender(client)
+    sender.send(500)
+    cluster.send_signal("broker-1", signal.SIGSTOP)
+    state = cluster.state(broker)
+    assert (state.health, state.reason[:12]) == ("unhealthy", "broker-1-0: ")
+    cluster.send_signal("broker-1", signal.SIGCONT)
+    sender.send(500)
+    for node in (broker, bookie):
+        # Had it left a process behind, its successor could not start.
+        assert cluster.kill(node.name)
+        cluster.check_ports([node])
+        sender.send(500)
+        cluster.start(node)
+        cluster.wait_ready([node])
+        sender.flush()
+    assert sender.failed == []
+    assert set(read_all(client)) == set(range(2000))
+    client.close()
+    # One process alone is gone: the node is not whole until its supervisor has replaced it.
+    pid = cluster.pid("bookie-1")
+    assert pid is not None
+    lost = min(_started_by(pid))
+    os.kill(lost, signal.SIGSTOP)
+    assert cluster.state(bookie).health == "unhealthy"
+    os.kill(lost, signal.SIGKILL)
+    cluster.wait_ready([bookie])
+    assert lost not in _started_by(pid)
+    cluster.down(print)
+    assert {cluster.state(node).health for node in cluster.nodes()} == {"down"}
+    assert _started_by(pid) == []
 
 
 @pytest.mark.parametrize("role", ["bookie", "metadata"])

@@ -1,13 +1,22 @@
-"""The metadata service of a planned cluster: the daemon, one ZooKeeper, or an ensemble of them that
-all other nodes know.
-"""
+"""The plan of a cluster: its metadata service, which all other nodes know, and the ports."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from pulsarish.bookie.config import BookieConfig
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.local_cluster.member_options import (
+    bookie_members,
+    broker_members,
+    shared_by_brokers,
+)
+from pulsarish.local_cluster.ports import take_consecutive
 from pulsarish.local_cluster.processes import NodePlan, metadata_url, plan_cluster
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.runtime.network.addresses import port_of
 
 
 def setting(node: NodePlan, name: str) -> str:
@@ -71,3 +80,80 @@ def test_an_ensemble_that_could_lose_nothing_is_refused(
         plan_cluster(
             bookies=1, brokers=1, metadata=metadata, metadata_servers=metadata_servers, base_port=0
         )
+
+
+def process_ports(**options: Any) -> dict[str, dict[str, int]]:
+    nodes = plan_cluster(bookies=1, brokers=2, metadata="embedded", **options)
+    return {name: ports for node in nodes for name, ports in node.process_ports.items()}
+
+
+def test_processes_of_a_node_have_the_ports_that_their_group_gives_them() -> None:
+    options = {"base_port": None, "bookie_processes": 2, "broker_processes": 3}
+    nodes = plan_cluster(bookies=1, brokers=2, metadata="embedded", **options)
+    _, bookie, broker, _ = nodes
+    config = {key: value for key, _, value in (each.partition("=") for each in bookie.settings)}
+    bookies = bookie_members(
+        BookieConfig(
+            bookie_id=config["bookie_id"],
+            metadata_url=config["metadata_url"],
+            listen_address=config["listen_address"],
+            http_address=config["http_address"],
+            framed_port=int(config["framed_port"]),
+            data_directory="d",
+        ),
+        bookie.processes,
+        bookie.port_step,
+    )
+    config = {key: value for key, _, value in (each.partition("=") for each in broker.settings)}
+    found = BrokerConfig(
+        broker_id=config["broker_id"],
+        metadata_url=config["metadata_url"],
+        listen_address=config["listen_address"],
+        http_address=config["http_address"],
+        pulsar_address=config["pulsar_address"],
+        framed_port=int(config["framed_port"]),
+    )
+    brokers = broker_members(found, broker.processes, broker.port_step, shared_by_brokers(found))
+    kinds = {"listen_address": "grpc", "http_address": "http", "pulsar_address": "pulsar"}
+    planned = process_ports(**options)
+    for member in (*bookies, *brokers):
+        ports = {
+            kinds.get(option, "framed"): port_of(address)
+            for option, address in member.bound.items()
+        }
+        assert planned[member.name] == ports
+    assert len(planned) == 1 + 2 + 2 * 3
+
+
+@pytest.mark.parametrize("base_port", [0, 20_000])
+def test_processes_of_a_node_have_the_ports_behind_its_own(base_port: int) -> None:
+    nodes = plan_cluster(
+        bookies=2,
+        brokers=1,
+        metadata="embedded",
+        base_port=base_port,
+        bookie_processes=2,
+        broker_processes=2,
+    )
+    first = nodes[2].ports["grpc"]
+    assert nodes[2].process_ports == {
+        "bookie-2-0": {"grpc": first, "http": first + 1, "framed": first + 2},
+        "bookie-2-1": {"grpc": first + 3, "http": first + 4, "framed": first + 5},
+    }
+    first = nodes[3].ports["grpc"]
+    assert list(nodes[3].all_ports.values()) == list(range(first, first + 12))
+    every = [port for node in nodes for port in node.all_ports.values()]
+    assert len(set(every)) == len(every)
+
+
+def test_a_plan_in_which_two_ports_clash_is_refused() -> None:
+    with pytest.raises(
+        InvalidArgument, match=r"^http of broker-21 and http of metadata would both"
+    ):
+        plan_cluster(bookies=1, brokers=21, metadata="embedded", base_port=None)
+
+
+def test_ports_in_a_row_are_looked_for() -> None:
+    assert take_consecutive(iter([5, 6, 9, 10, 11, 12]), 3) == 9
+    with pytest.raises(InvalidArgument, match="no 3 free ports in a row"):
+        take_consecutive(iter([5, 6, 9, 10, 12]), 3)
