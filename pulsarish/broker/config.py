@@ -1154,8 +1154,9 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         Meta(
             description=(
                 "URL for traces of a collector of OpenTelemetry, such as "
-                "http://127.0.0.1:4318/v1/traces: spans of storing and dispatching, for messages "
-                "that carry a sampled trace context; empty: none. Needs the extra tracing."
+                "http://127.0.0.1:4318/v1/traces: spans of storing, dispatching and "
+                "acknowledging, for messages that carry a sampled trace context; empty: none. "
+                "Needs the extra tracing."
             )
         ),
     ] = ""

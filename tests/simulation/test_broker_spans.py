@@ -156,14 +156,91 @@ def test_an_entry_has_one_span_that_is_linked_to_the_others_of_its_batch() -> No
     run(scenario)
 
 
+def acknowledged_in(exporter: InMemorySpanExporter) -> list[tuple[int, str]]:
+    """The parent and the message id of each acknowledgement's span since the last call."""
+    spans = [each for each in exporter.get_finished_spans() if each.name == f"acknowledge {TOPIC}"]
+    exporter.clear()
+    return [
+        (parent_of(each), str((each.attributes or {})["messaging.message.id"])) for each in spans
+    ]
+
+
+def test_a_sampled_message_has_a_span_when_it_is_acknowledged() -> None:
+    async def scenario(
+        cluster: BrokerCluster, world: World, address: str, exporter: InMemorySpanExporter
+    ) -> None:
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, "one", type=1, consumer_name="c")
+        ids = await published(world, address, single({}), single(context(7)))
+        await consume.take(2)
+        exporter.clear()
+        await world.clock.sleep(2.5)
+        await consume.ack(1, ids)
+        (span,) = exporter.get_finished_spans()
+        attributes = dict(span.attributes or {})
+        assert (span.name, parent_of(span)) == (f"acknowledge {TOPIC}", 7)
+        waited_ms = attributes.pop("pulsarish.unacknowledged_ms")
+        assert isinstance(waited_ms, int)
+        assert waited_ms >= 2_500
+        assert attributes == {
+            "messaging.system": "pulsar",
+            "messaging.operation.name": "acknowledge",
+            "messaging.destination.name": TOPIC,
+            "messaging.message.id": f"{ids[1][0]}:{ids[1][1]}",
+            "messaging.destination.subscription.name": "one",
+            "messaging.client.id": "c",
+            "pulsarish.broker": "broker0",
+        }
+        exporter.clear()
+        await consume.ack(1, ids)
+        assert exporter.get_finished_spans() == ()
+
+    run(scenario)
+
+
+def test_a_cumulative_acknowledgement_has_a_span_for_each_entry_up_to_it() -> None:
+    async def scenario(
+        cluster: BrokerCluster, world: World, address: str, exporter: InMemorySpanExporter
+    ) -> None:
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, "one")
+        ids = await published(world, address, *(single(context(each)) for each in (3, 4, 5, 6)))
+        await consume.take(4)
+        await consume.ack(1, [ids[2]], cumulative=True)
+        names = [f"{ledger}:{entry}" for ledger, entry in ids]
+        assert acknowledged_in(exporter) == [*zip((3, 4, 5), names, strict=False)]
+        await consume.ack(1, [ids[3]], cumulative=True)
+        assert acknowledged_in(exporter) == [(6, names[3])]
+
+    run(scenario)
+
+
+def test_a_batch_has_the_span_with_the_acknowledgement_of_its_last_message() -> None:
+    async def scenario(
+        cluster: BrokerCluster, world: World, address: str, exporter: InMemorySpanExporter
+    ) -> None:
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, "one", type=1)
+        ids = await published(world, address, batch({}, context(3), context(4)))
+        await consume.take(1)
+        for index in (1, 0):
+            await consume.ack(1, ids, batch_indexes=[index])
+        assert acknowledged_in(exporter) == []
+        await consume.ack(1, ids, batch_indexes=[2])
+        assert acknowledged_in(exporter) == [(3, f"{ids[0][0]}:{ids[0][1]}")]
+
+    run(scenario)
+
+
 def test_a_span_that_cannot_be_made_stops_no_message() -> None:
     async def scenario(
         cluster: BrokerCluster, world: World, address: str, _exporter: InMemorySpanExporter
     ) -> None:
         consume = await ConsumeClient.connect(world, address)
         await consume.subscribe(1, TOPIC, "one")
-        assert len(await published(world, address, single(context(7)), single(context(8)))) == 2
+        ids = await published(world, address, single(context(7)), single(context(8)))
         assert [each.entry for each in await consume.take(2)] == [0, 1]
+        await consume.ack(1, ids)
 
     run(scenario, Broken())
 

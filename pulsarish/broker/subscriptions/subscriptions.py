@@ -23,7 +23,6 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.topic_limits import TopicLimits, check_subscription_properties
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.subscriptions.new_entries import NewEntries
-from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.model.errors import (
     ConsumerBusy,
     InvalidArgument,
@@ -38,6 +37,7 @@ from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
+    from pulsarish.broker.subscriptions.subscription import Subscription
     from pulsarish.broker.topics.topic import Topic
     from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.managed_ledger.readable_log import ReadableLog
@@ -146,7 +146,7 @@ class TopicSubscriptions:
         # A cursor belongs to the topic's log. An error while it is changed concerns the whole
         # topic.
         cursor_scope = Scope(ScopeKind.SUBSCRIPTION, name, topic.fail)
-        subscription = Subscription(
+        subscription = topic.make_subscription(
             cursor.name,
             topic.name.full,
             topic.name.partition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pulsarish.broker.clients.commands import OpenProducer, Subscribe
 from pulsarish.broker.clients.consumer import Consumer, Outlet
@@ -118,6 +118,10 @@ class Topic:
         An error in one of its tasks ends the topic on this broker. It is then loaded again.
         """
         return self._world
+
+    def make_subscription(self, *parts: Any) -> Subscription:
+        """Return a subscription of this topic, of the class that suits it."""
+        return Subscription(*parts)
 
     def fail(self, error: BaseException) -> None:
         """Give the topic up after one of its tasks failed, as if another broker had fenced it: its

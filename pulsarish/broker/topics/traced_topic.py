@@ -6,12 +6,14 @@ class, so its messages pay nothing. What fails here is logged and does not touch
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from pulsarish.broker.clients.consumer import Delivery, Outlet
 from pulsarish.broker.subscriptions.filtering import batch_metadata, unpacked_batch
+from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.model.errors import ChecksumError, ConfigError
 from pulsarish.model.position import Position
@@ -25,7 +27,14 @@ try:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    from opentelemetry.trace import Link, SpanKind, get_current_span
+    from opentelemetry.trace import (
+        Link,
+        NonRecordingSpan,
+        SpanContext,
+        SpanKind,
+        get_current_span,
+        set_span_in_context,
+    )
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError:
     raise ConfigError(
@@ -34,10 +43,9 @@ except ModuleNotFoundError:
     ) from None
 
 if TYPE_CHECKING:
-    from pulsarish.broker.clients.commands import Answer, Subscribe
+    from pulsarish.broker.clients.commands import Acknowledge, Answer, Subscribe
     from pulsarish.broker.clients.consumer import Consumer
     from pulsarish.broker.clients.producer import PendingEntry
-    from pulsarish.broker.subscriptions.subscription import Subscription
     from pulsarish.runtime.seams import Clock
     from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 
@@ -50,6 +58,57 @@ _FIELD: Final = "traceparent"
 _FIELDS: Final = frozenset(("traceparent", "tracestate"))
 _LINKS_MAX: Final = 128
 """Links of one span, which is also the limit of OpenTelemetry's SDK."""
+_UNACKNOWLEDGED_MAX: Final = 10_000
+"""Contexts of messages that a broker keeps until they are acknowledged: a few MB."""
+
+
+class _Dispatched(NamedTuple):
+    """What is kept of an entry that went to a consumer."""
+
+    at: float  # monotonic seconds
+    contexts: Sequence[SpanContext]
+
+
+class UnacknowledgedContexts:
+    """The contexts of entries that were dispatched, until they are acknowledged.
+
+    When there are more than ``contexts_max``, those that were dispatched first are forgotten.
+    """
+
+    def __init__(self, contexts_max: int = _UNACKNOWLEDGED_MAX) -> None:
+        self._contexts_max = contexts_max
+        self._count = 0
+        self._kept: OrderedDict[tuple[str, str, Position], _Dispatched] = OrderedDict()
+        self._positions: dict[tuple[str, str], set[Position]] = {}
+
+    def add(self, topic: str, subscription: str, position: Position, found: _Dispatched) -> None:
+        """Keep the contexts of an entry, instead of those of its dispatch before."""
+        self.take(topic, subscription, position)
+        self._kept[topic, subscription, position] = found
+        self._positions.setdefault((topic, subscription), set()).add(position)
+        self._count += len(found.contexts)
+        while self._count > self._contexts_max:
+            self.take(*next(iter(self._kept)))
+
+    def take(self, topic: str, subscription: str, position: Position) -> _Dispatched | None:
+        """Return what is kept of an entry, and keep it no longer."""
+        found = self._kept.pop((topic, subscription, position), None)
+        if found is not None:
+            self._count -= len(found.contexts)
+            positions = self._positions[topic, subscription]
+            positions.remove(position)
+            if not positions:
+                del self._positions[topic, subscription]
+        return found
+
+    def named_by(self, topic: str, subscription: str, command: Acknowledge) -> list[Position]:
+        """Return the kept entries that a command names, in the order of the log."""
+        positions = self._positions.get((topic, subscription))
+        if not positions:
+            return []
+        if command.cumulative:
+            return sorted(each for each in positions if each <= command.positions[0])
+        return sorted(positions.intersection(command.positions))
 
 
 def otlp_provider(endpoint: str, broker_id: str) -> Any:
@@ -78,6 +137,7 @@ class BrokerSpans:
         self._tracer = provider.get_tracer("pulsarish.broker")
         self._broker_id = broker_id
         self._clock = clock
+        self._unacknowledged = UnacknowledgedContexts()
 
     def stored(
         self, topic: str, position: Position, payload: bytes | memoryview, received: float
@@ -88,28 +148,70 @@ class BrokerSpans:
             received: when it came, in monotonic seconds.
         """
         began_ms = self._clock.wall_ms() - (self._clock.monotonic() - received) * 1000
-        self._make("store", SpanKind.SERVER, topic, position, payload, {}, int(began_ms))
+        contexts = self._sampled(topic, position, payload)
+        self._make("store", SpanKind.SERVER, topic, position, contexts, {}, int(began_ms))
 
     def dispatched(
         self, topic: str, subscription: str, consumer: str, deliveries: Sequence[Delivery]
     ) -> None:
         """Make the spans of entries that go to a consumer."""
-        now_ms = self._clock.wall_ms()
+        now, now_ms = self._clock.monotonic(), self._clock.wall_ms()
         for each in deliveries:
-            attributes = {
-                "messaging.destination.subscription.name": subscription,
-                "pulsarish.redelivery_count": each.redelivery_count,
-                **({"messaging.client.id": consumer} if consumer else {}),
-            }
-            self._make(
-                "dispatch",
-                SpanKind.PRODUCER,
-                topic,
-                each.position,
-                each.payload,
-                attributes,
-                now_ms,
-            )
+            contexts = self._sampled(topic, each.position, each.payload)
+            if contexts:
+                attributes = {
+                    **_of_consumer(subscription, consumer),
+                    "pulsarish.redelivery_count": each.redelivery_count,
+                }
+                kind = SpanKind.PRODUCER
+                self._make("dispatch", kind, topic, each.position, contexts, attributes, now_ms)
+                self._unacknowledged.add(
+                    topic, subscription, each.position, _Dispatched(now, contexts)
+                )
+
+    def acknowledged(
+        self,
+        topic: str,
+        subscription: str,
+        consumer: str,
+        command: Acknowledge,
+        is_acknowledged: Callable[[Position], bool],
+    ) -> None:
+        """Make the spans of entries of which a command has acknowledged the last message.
+
+        Args:
+            is_acknowledged: whether no message of an entry will be delivered any more.
+        """
+        for position in self._unacknowledged.named_by(topic, subscription, command):
+            if is_acknowledged(position):
+                found = self._unacknowledged.take(topic, subscription, position)
+                assert found is not None
+                waited_ms = int((self._clock.monotonic() - found.at) * 1000)
+                self._make(
+                    "acknowledge",
+                    SpanKind.SERVER,
+                    topic,
+                    position,
+                    found.contexts,
+                    {
+                        **_of_consumer(subscription, consumer),
+                        "pulsarish.unacknowledged_ms": waited_ms,
+                    },
+                    self._clock.wall_ms(),
+                )
+
+    def _sampled(
+        self, topic: str, position: Position, payload: bytes | memoryview
+    ) -> list[SpanContext]:
+        """Return the contexts of an entry's messages that are sampled, at most one and its
+        links.
+        """
+        try:
+            return list(islice(_sampled(payload), _LINKS_MAX + 1))
+        except Exception as error:  # noqa: BLE001
+            # The messages of the topic must not stop for a span.
+            _log.warning("span not made", topic=topic, position=position, reason=error)
+            return []
 
     def _make(
         self,
@@ -117,20 +219,18 @@ class BrokerSpans:
         kind: SpanKind,
         topic: str,
         position: Position,
-        payload: bytes | memoryview,
+        contexts: Sequence[SpanContext],
         attributes: dict[str, Any],
         began_ms: int,
     ) -> None:
+        if not contexts:
+            return
         try:
-            contexts = list(islice(_sampled(payload), _LINKS_MAX + 1))
-            if not contexts:
-                return
-            links = [Link(get_current_span(context).get_span_context()) for context in contexts]
             self._tracer.start_span(
                 f"{name} {topic}",
-                context=contexts[0],
+                context=set_span_in_context(NonRecordingSpan(contexts[0]), Context()),
                 kind=kind,
-                links=links[1:],
+                links=[Link(each) for each in contexts[1:]],
                 start_time=began_ms * 1_000_000,
                 attributes={
                     "messaging.system": "pulsar",
@@ -142,11 +242,15 @@ class BrokerSpans:
                 },
             ).end()
         except Exception as error:  # noqa: BLE001
-            # The messages of the topic must not stop for a span.
             _log.warning("span not made", topic=topic, position=position, reason=error)
 
 
-def _sampled(payload: bytes | memoryview) -> Iterator[Context]:
+def _of_consumer(subscription: str, consumer: str) -> dict[str, str]:
+    named = {"messaging.client.id": consumer} if consumer else {}
+    return {"messaging.destination.subscription.name": subscription, **named}
+
+
+def _sampled(payload: bytes | memoryview) -> Iterator[SpanContext]:
     """Yield the contexts of the messages of an entry whose producers sampled them."""
     for metadata in _metadata_of(payload):
         carried = {
@@ -156,8 +260,9 @@ def _sampled(payload: bytes | memoryview) -> Iterator[Context]:
         }
         if _FIELD in carried:
             context = _PROPAGATOR.extract(carried, context=Context())
-            if get_current_span(context).get_span_context().trace_flags.sampled:
-                yield context
+            found = get_current_span(context).get_span_context()
+            if found.trace_flags.sampled:
+                yield found
 
 
 def _metadata_of(
@@ -196,14 +301,40 @@ class _TracedOutlet:
         self._dispatched(deliveries)
 
 
+class _TracedSubscription(Subscription):
+    """A subscription that makes spans for what its consumers acknowledge."""
+
+    def __init__(self, *parts: Any, spans: BrokerSpans) -> None:
+        super().__init__(*parts)
+        self._spans = spans
+
+    def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
+        super().acknowledge(consumer, command)
+        self._note_acknowledged(consumer, command)
+
+    async def _acknowledge_parts(
+        self, consumer: Consumer, command: Acknowledge, seeks: int
+    ) -> None:
+        await super()._acknowledge_parts(consumer, command, seeks)
+        self._note_acknowledged(consumer, command)
+
+    def _note_acknowledged(self, consumer: Consumer, command: Acknowledge) -> None:
+        self._spans.acknowledged(
+            self.topic, self.name, consumer.name, command, self.source.is_acknowledged
+        )
+
+
 class TracedTopic(Topic):
-    """A topic that makes spans for what it stores and dispatches."""
+    """A topic that makes spans for what it stores and dispatches, and what is acknowledged."""
 
     __slots__ = ("_spans",)
 
     def __init__(self, *parts: Any, spans: BrokerSpans) -> None:
         super().__init__(*parts)
         self._spans = spans
+
+    def make_subscription(self, *parts: Any) -> Subscription:
+        return _TracedSubscription(*parts, spans=self._spans)
 
     def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
         super().appended(ledger_id, first_entry, contexts)

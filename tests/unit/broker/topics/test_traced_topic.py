@@ -9,9 +9,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.trace import SpanContext
 
+from pulsarish.broker.clients.commands import Acknowledge
 from pulsarish.broker.clients.consumer import Delivery
-from pulsarish.broker.topics.traced_topic import BrokerSpans, otlp_provider
+from pulsarish.broker.topics.traced_topic import (
+    BrokerSpans,
+    UnacknowledgedContexts,
+    _Dispatched,
+    otlp_provider,
+)
 from pulsarish.model.position import Position
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.wire._pb.message_pb2 import KeyValue, MessageMetadata
@@ -56,14 +63,43 @@ def test_a_collector_gets_the_spans_of_a_broker(collector: Collector) -> None:
     entry = encode_entry(metadata, b"x")
     spans.stored("t", Position(3, 4), memoryview(entry), SystemClock().monotonic())
     spans.dispatched("t", "s", "c", [Delivery(Position(3, 4), entry, 1, 0, None)])
+    spans.acknowledged("t", "s", "c", Acknowledge(1, [Position(3, 4)]), lambda _: True)
     provider.shutdown()
     (body,) = collector.bodies
     (resource,) = ExportTraceServiceRequest.FromString(body).resource_spans
     named = {each.key: each.value.string_value for each in resource.resource.attributes}
     assert (named["service.name"], named["service.instance.id"]) == ("pulsarish-broker", "broker-1")
     found = [span for scope in resource.scope_spans for span in scope.spans]
-    assert [span.name for span in found] == ["store t", "dispatch t"]
+    assert [span.name for span in found] == ["store t", "dispatch t", "acknowledge t"]
     assert {(span.trace_id.hex(), span.parent_span_id.hex()) for span in found} == {
         (TRACE, f"{9:016x}")
     }
     assert found[0].start_time_unix_nano <= found[0].end_time_unix_nano
+
+
+def test_what_was_dispatched_first_is_forgotten_first() -> None:
+    kept = UnacknowledgedContexts(contexts_max=5)
+    context = SpanContext(1, 2, is_remote=True)
+
+    def add(subscription: str, entry_id: int, contexts: int) -> None:
+        kept.add("t", subscription, Position(3, entry_id), _Dispatched(0.0, [context] * contexts))
+
+    def entries(subscription: str, through: int = 99, *, cumulative: bool = True) -> list[int]:
+        command = Acknowledge(1, [Position(3, through)], cumulative=cumulative)
+        return [each.entry_id for each in kept.named_by("t", subscription, command)]
+
+    add("a", 0, 1)
+    add("a", 1, 2)
+    add("b", 0, 2)
+    assert (entries("a"), entries("b")) == ([0, 1], [0])
+    add("a", 0, 1)  # it was delivered again
+    add("b", 1, 1)
+    assert (entries("a"), entries("b")) == ([0], [0, 1])
+    assert entries("b", 0) == [0]
+    assert entries("b", 1, cumulative=False) == [1]
+    assert kept.take("t", "b", Position(3, 0)) is not None
+    assert kept.take("t", "b", Position(3, 0)) is None
+    add("b", 7, 6)  # more than all
+    assert (entries("a"), entries("b"), kept._kept, kept._positions) == ([], [], {}, {})
+    add("b", 8, 5)
+    assert entries("b") == [8]
