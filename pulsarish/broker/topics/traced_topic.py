@@ -6,6 +6,8 @@ class, so its messages pay nothing. What fails here is logged and does not touch
 
 from __future__ import annotations
 
+import ctypes
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -19,7 +21,13 @@ from pulsarish.model.errors import ChecksumError, ConfigError
 from pulsarish.model.position import Position
 from pulsarish.runtime.extras import install_command
 from pulsarish.runtime.log import get_logger
-from pulsarish.wire.entry import as_text, split_entry
+from pulsarish.wire.entry import (
+    ENTRY_HEAD_SIZE,
+    as_text,
+    decode_metadata,
+    encoded_metadata,
+    is_plain,
+)
 
 try:
     from opentelemetry.context import Context
@@ -55,34 +63,48 @@ _log = get_logger("broker.tracing")
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _FIELD: Final = "traceparent"
+_KEY_BYTES: Final = b"\n\x0b" + _FIELD.encode() + b"\x12"
+"""The field as a property has it: tag, size, name, and the tag of the value."""
 _FIELDS: Final = frozenset(("traceparent", "tracestate"))
+_SAMPLED_VALUE: Final = "[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]"
+_SAMPLED_FIELD: Final = re.compile(_SAMPLED_VALUE)
+# The size of the value has one byte or two.
+_SAMPLED: Final = re.compile(_KEY_BYTES + b".{1,2}?" + _SAMPLED_VALUE.encode(), re.DOTALL)
+# Four times as fast as bytes.find, and so no more than a checksum costs.
+_memmem: Final = ctypes.PyDLL(None).memmem
+_memmem.argtypes = (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+_memmem.restype = ctypes.c_void_p
+_SAMPLED_MAX: Final = 10_000
+"""Sampled entries that a topic remembers. With more it begins again."""
 _LINKS_MAX: Final = 128
 """Links of one span, which is also the limit of OpenTelemetry's SDK."""
-_UNACKNOWLEDGED_MAX: Final = 10_000
-"""Contexts of messages that a broker keeps until they are acknowledged: a few MB."""
+_CONTEXTS_MAX: Final = 10_000
+"""Contexts of messages that a broker keeps from their store until they are dispatched, and as many
+from then until they are acknowledged: a few MB.
+"""
 
 
-class _Dispatched(NamedTuple):
-    """What is kept of an entry that went to a consumer."""
+class _Kept(NamedTuple):
+    """What is kept of an entry that was stored, or that went to a consumer."""
 
     at: float  # monotonic seconds
     contexts: Sequence[SpanContext]
 
 
-class UnacknowledgedContexts:
-    """The contexts of entries that were dispatched, until they are acknowledged.
+class KeptContexts:
+    """The contexts of entries, by topic, subscription and position.
 
-    When there are more than ``contexts_max``, those that were dispatched first are forgotten.
+    When there are more than ``contexts_max``, those that were added first are forgotten.
     """
 
-    def __init__(self, contexts_max: int = _UNACKNOWLEDGED_MAX) -> None:
+    def __init__(self, contexts_max: int = _CONTEXTS_MAX) -> None:
         self._contexts_max = contexts_max
         self._count = 0
-        self._kept: OrderedDict[tuple[str, str, Position], _Dispatched] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, Position], _Kept] = OrderedDict()
         self._positions: dict[tuple[str, str], set[Position]] = {}
 
-    def add(self, topic: str, subscription: str, position: Position, found: _Dispatched) -> None:
-        """Keep the contexts of an entry, instead of those of its dispatch before."""
+    def add(self, topic: str, subscription: str, position: Position, found: _Kept) -> None:
+        """Keep the contexts of an entry, instead of those that were kept of it before."""
         self.take(topic, subscription, position)
         self._kept[topic, subscription, position] = found
         self._positions.setdefault((topic, subscription), set()).add(position)
@@ -90,7 +112,10 @@ class UnacknowledgedContexts:
         while self._count > self._contexts_max:
             self.take(*next(iter(self._kept)))
 
-    def take(self, topic: str, subscription: str, position: Position) -> _Dispatched | None:
+    def get(self, topic: str, subscription: str, position: Position) -> _Kept | None:
+        return self._kept.get((topic, subscription, position))
+
+    def take(self, topic: str, subscription: str, position: Position) -> _Kept | None:
         """Return what is kept of an entry, and keep it no longer."""
         found = self._kept.pop((topic, subscription, position), None)
         if found is not None:
@@ -137,19 +162,24 @@ class BrokerSpans:
         self._tracer = provider.get_tracer("pulsarish.broker")
         self._broker_id = broker_id
         self._clock = clock
-        self._unacknowledged = UnacknowledgedContexts()
+        self._stored = KeptContexts()
+        self._unacknowledged = KeptContexts()
 
     def stored(
         self, topic: str, position: Position, payload: bytes | memoryview, received: float
-    ) -> None:
-        """Make the span of an entry that is confirmed.
+    ) -> bool:
+        """Make the span of an entry that is confirmed. Return whether it has a sampled message.
 
         Args:
             received: when it came, in monotonic seconds.
         """
-        began_ms = self._clock.wall_ms() - (self._clock.monotonic() - received) * 1000
         contexts = self._sampled(topic, position, payload)
+        if not contexts:
+            return False
+        self._stored.add(topic, "", position, _Kept(received, contexts))
+        began_ms = self._clock.wall_ms() - (self._clock.monotonic() - received) * 1000
         self._make("store", SpanKind.SERVER, topic, position, contexts, {}, int(began_ms))
+        return True
 
     def dispatched(
         self, topic: str, subscription: str, consumer: str, deliveries: Sequence[Delivery]
@@ -157,7 +187,10 @@ class BrokerSpans:
         """Make the spans of entries that go to a consumer."""
         now, now_ms = self._clock.monotonic(), self._clock.wall_ms()
         for each in deliveries:
-            contexts = self._sampled(topic, each.position, each.payload)
+            kept = self._stored.get(topic, "", each.position)
+            contexts = (
+                self._sampled(topic, each.position, each.payload) if kept is None else kept.contexts
+            )
             if contexts:
                 attributes = {
                     **_of_consumer(subscription, consumer),
@@ -165,9 +198,7 @@ class BrokerSpans:
                 }
                 kind = SpanKind.PRODUCER
                 self._make("dispatch", kind, topic, each.position, contexts, attributes, now_ms)
-                self._unacknowledged.add(
-                    topic, subscription, each.position, _Dispatched(now, contexts)
-                )
+                self._unacknowledged.add(topic, subscription, each.position, _Kept(now, contexts))
 
     def acknowledged(
         self,
@@ -210,7 +241,7 @@ class BrokerSpans:
             return list(islice(_sampled(payload), _LINKS_MAX + 1))
         except Exception as error:  # noqa: BLE001
             # The messages of the topic must not stop for a span.
-            _log.warning("span not made", topic=topic, position=position, reason=error)
+            _log.warning("entry not traced", topic=topic, position=position, reason=error)
             return []
 
     def _make(
@@ -223,8 +254,6 @@ class BrokerSpans:
         attributes: dict[str, Any],
         began_ms: int,
     ) -> None:
-        if not contexts:
-            return
         try:
             self._tracer.start_span(
                 f"{name} {topic}",
@@ -251,34 +280,84 @@ def _of_consumer(subscription: str, consumer: str) -> dict[str, str]:
 
 
 def _sampled(payload: bytes | memoryview) -> Iterator[SpanContext]:
-    """Yield the contexts of the messages of an entry whose producers sampled them."""
-    for metadata in _metadata_of(payload):
-        carried = {
-            as_text(each.key): as_text(each.value)
-            for each in metadata.properties
-            if each.key in _FIELDS
-        }
-        if _FIELD in carried:
-            context = _PROPAGATOR.extract(carried, context=Context())
-            found = get_current_span(context).get_span_context()
-            if found.trace_flags.sampled:
-                yield found
+    """Yield the contexts of the messages of an entry whose producers sampled them.
 
-
-def _metadata_of(
-    payload: bytes | memoryview,
-) -> Iterator[MessageMetadata | SingleMessageMetadata]:
-    """Yield the metadata of each message; none for a batch that cannot be read here."""
-    metadata, body = split_entry(payload)
-    if not metadata.HasField("num_messages_in_batch"):
-        yield metadata
+    Nearly all entries have none. That is found out without reading each message of a batch.
+    """
+    encoded = encoded_metadata(payload)
+    if is_plain(encoded):
         return
-    content = unpacked_batch(metadata, body)
-    if content is not None:
+    metadata = decode_metadata(encoded)
+    if not metadata.HasField("num_messages_in_batch"):
+        if _has_sampled(encoded):
+            yield from _contexts_of(metadata)
+        return
+    is_packed = metadata.compression != 0
+    if not is_packed and not _has_sampled(bytes(payload)):
+        return
+    content = unpacked_batch(metadata, memoryview(payload)[ENTRY_HEAD_SIZE + len(encoded) :])
+    if content is not None and (not is_packed or _has_sampled(content)):
         try:
-            yield from batch_metadata(content, metadata.num_messages_in_batch)
+            for each in batch_metadata(content, metadata.num_messages_in_batch):
+                if each.properties:
+                    yield from _contexts_of(each)
         except ChecksumError:
             return
+
+
+def _has_sampled(content: bytes) -> bool:
+    """Return whether bytes have a sampled context in them, in whatever they are a part of."""
+    return (
+        _memmem(content, len(content), _KEY_BYTES, len(_KEY_BYTES)) is not None
+        and _SAMPLED.search(content) is not None
+    )
+
+
+def _contexts_of(metadata: MessageMetadata | SingleMessageMetadata) -> Iterator[SpanContext]:
+    carried = {
+        as_text(each.key): as_text(each.value)
+        for each in metadata.properties
+        if each.key in _FIELDS
+    }
+    # What is not sampled shall cost little: producers send such contexts too.
+    if _SAMPLED_FIELD.match(carried.get(_FIELD, "")):
+        context = _PROPAGATOR.extract(carried, context=Context())
+        found = get_current_span(context).get_span_context()
+        if found.trace_flags.sampled:
+            yield found
+
+
+class ExaminedEntries:
+    """Which of the newest entries of a topic carry sampled contexts.
+
+    They were looked at when they were stored, so that a dispatch does not have to.
+    """
+
+    __slots__ = ("_first", "_last", "_ledger_id", "_sampled")
+
+    def __init__(self) -> None:
+        self._ledger_id = self._first = self._last = -1
+        self._sampled: set[int] = set()
+
+    def add(self, position: Position, *, is_sampled: bool) -> None:
+        """Note what was found. An entry that does not follow the one before begins again."""
+        ledger_id, entry_id = position
+        if (
+            ledger_id != self._ledger_id
+            or entry_id != self._last + 1
+            or len(self._sampled) >= _SAMPLED_MAX
+        ):
+            self._ledger_id, self._first = ledger_id, entry_id
+            self._sampled.clear()
+        self._last = entry_id
+        if is_sampled:
+            self._sampled.add(entry_id)
+
+    def can_be_sampled(self, position: Position) -> bool:
+        ledger_id, entry_id = position
+        if ledger_id != self._ledger_id or not self._first <= entry_id <= self._last:
+            return True
+        return entry_id in self._sampled
 
 
 class _TracedOutlet:
@@ -327,11 +406,12 @@ class _TracedSubscription(Subscription):
 class TracedTopic(Topic):
     """A topic that makes spans for what it stores and dispatches, and what is acknowledged."""
 
-    __slots__ = ("_spans",)
+    __slots__ = ("_examined", "_spans")
 
     def __init__(self, *parts: Any, spans: BrokerSpans) -> None:
         super().__init__(*parts)
         self._spans = spans
+        self._examined = ExaminedEntries()
 
     def make_subscription(self, *parts: Any) -> Subscription:
         return _TracedSubscription(*parts, spans=self._spans)
@@ -347,14 +427,20 @@ class TracedTopic(Topic):
         for entry in entries:
             place = entry.position.entry_id - first_entry
             if entry.position.ledger_id == ledger_id and place < len(pending):
-                self._spans.stored(
-                    self.name.full, entry.position, entry.payload, pending[place].request.received
+                received = pending[place].request.received
+                self._examined.add(
+                    entry.position,
+                    is_sampled=self._spans.stored(
+                        self.name.full, entry.position, entry.payload, received
+                    ),
                 )
 
     async def subscribe(
         self, command: Subscribe, outlet: Outlet, address: str
     ) -> tuple[Subscription, Consumer]:
         def dispatched(deliveries: Sequence[Delivery]) -> None:
-            self._spans.dispatched(self.name.full, command.subscription, command.name, deliveries)
+            sampled = [each for each in deliveries if self._examined.can_be_sampled(each.position)]
+            if sampled:
+                self._spans.dispatched(self.name.full, command.subscription, command.name, sampled)
 
         return await super().subscribe(command, _TracedOutlet(outlet, dispatched), address)

@@ -15,10 +15,13 @@ from pulsarish.broker.clients.commands import Acknowledge
 from pulsarish.broker.clients.consumer import Delivery
 from pulsarish.broker.topics.traced_topic import (
     BrokerSpans,
-    UnacknowledgedContexts,
-    _Dispatched,
+    ExaminedEntries,
+    KeptContexts,
+    _Kept,
+    _sampled,
     otlp_provider,
 )
+from pulsarish.client.messages.entry_encoder import Extras, encode_batch
 from pulsarish.model.position import Position
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.wire._pb.message_pb2 import KeyValue, MessageMetadata
@@ -62,8 +65,9 @@ def test_a_collector_gets_the_spans_of_a_broker(collector: Collector) -> None:
     metadata.properties.append(KeyValue(key="traceparent", value=f"00-{TRACE}-{9:016x}-01"))
     entry = encode_entry(metadata, b"x")
     spans.stored("t", Position(3, 4), memoryview(entry), SystemClock().monotonic())
-    spans.dispatched("t", "s", "c", [Delivery(Position(3, 4), entry, 1, 0, None)])
-    spans.acknowledged("t", "s", "c", Acknowledge(1, [Position(3, 4)]), lambda _: True)
+    # This one was stored by another broker.
+    spans.dispatched("t", "s", "c", [Delivery(Position(3, 5), entry, 1, 0, None)])
+    spans.acknowledged("t", "s", "c", Acknowledge(1, [Position(3, 5)]), lambda _: True)
     provider.shutdown()
     (body,) = collector.bodies
     (resource,) = ExportTraceServiceRequest.FromString(body).resource_spans
@@ -77,12 +81,12 @@ def test_a_collector_gets_the_spans_of_a_broker(collector: Collector) -> None:
     assert found[0].start_time_unix_nano <= found[0].end_time_unix_nano
 
 
-def test_what_was_dispatched_first_is_forgotten_first() -> None:
-    kept = UnacknowledgedContexts(contexts_max=5)
+def test_what_was_added_first_is_forgotten_first() -> None:
+    kept = KeptContexts(contexts_max=5)
     context = SpanContext(1, 2, is_remote=True)
 
     def add(subscription: str, entry_id: int, contexts: int) -> None:
-        kept.add("t", subscription, Position(3, entry_id), _Dispatched(0.0, [context] * contexts))
+        kept.add("t", subscription, Position(3, entry_id), _Kept(0.0, [context] * contexts))
 
     def entries(subscription: str, through: int = 99, *, cumulative: bool = True) -> list[int]:
         command = Acknowledge(1, [Position(3, through)], cumulative=cumulative)
@@ -103,3 +107,58 @@ def test_what_was_dispatched_first_is_forgotten_first() -> None:
     assert (entries("a"), entries("b"), kept._kept, kept._positions) == ([], [], {}, {})
     add("b", 8, 5)
     assert entries("b") == [8]
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "is_sampled"),
+    [
+        (f"00-{TRACE}-{9:016x}-01", True),
+        (f"00-{TRACE}-{9:016x}-03", True),
+        (f"01-{TRACE}-{9:016x}-01-{'x' * 100}", True),  # a later version, with more behind
+        (f"00-{TRACE}-{9:016x}-00", False),
+        (f"00-{TRACE}-{0:016x}-01", False),
+        ("", False),
+    ],
+)
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_sampled_contexts_are_found(traceparent: str, is_sampled: bool, is_batch: bool) -> None:
+    properties = {"a": "traceparent", "traceparent": traceparent, "z": "1"}
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    content = b"00-x-y-01"
+    if is_batch:
+        content = encode_batch([content] * 3, range(3), {1: Extras(properties=properties)})
+        metadata.num_messages_in_batch = 3
+    else:
+        metadata.properties.extend(KeyValue(key=k, value=v) for k, v in properties.items())
+    entry = encode_entry(metadata, content)
+    for payload in (entry, memoryview(entry)):
+        assert [each.span_id for each in _sampled(payload)] == [9] * is_sampled
+
+
+def test_a_context_in_the_content_of_a_message_is_none() -> None:
+    inner = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    inner.properties.append(KeyValue(key="traceparent", value=f"00-{TRACE}-{9:016x}-01"))
+    content = encode_entry(inner, b"x")
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    assert list(_sampled(encode_entry(metadata, content))) == []
+    metadata.num_messages_in_batch = 2
+    batch = encode_batch([content] * 2, range(2), {0: Extras(properties={"a": "b"})})
+    assert list(_sampled(encode_entry(metadata, batch))) == []
+
+
+def test_what_follows_what_was_examined_is_known() -> None:
+    examined = ExaminedEntries()
+
+    def unknown(ledger_id: int) -> list[int]:
+        return [each for each in range(8) if examined.can_be_sampled(Position(ledger_id, each))]
+
+    assert unknown(3) == [0, 1, 2, 3, 4, 5, 6, 7]
+    for entry_id in (2, 3, 4):
+        examined.add(Position(3, entry_id), is_sampled=entry_id == 3)
+    assert unknown(3) == [0, 1, 3, 5, 6, 7]
+    # Entry 5 was not looked at.
+    examined.add(Position(3, 6), is_sampled=False)
+    assert unknown(3) == [0, 1, 2, 3, 4, 5, 7]
+    examined.add(Position(4, 0), is_sampled=False)
+    assert unknown(3) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert unknown(4) == [1, 2, 3, 4, 5, 6, 7]
