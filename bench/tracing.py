@@ -2,10 +2,10 @@
 
 Two clusters with one broker and one bookie each run side by side; the broker of one sends spans to
 a collector in this process. In each of ``--rounds`` rounds ``--messages`` messages of 1 KB are
-published in batches to a new topic of either one, first without a trace context and then with a
-sampled one in ``--share`` of them, and consumed and acknowledged after that. Printed are the
-medians, with the least and greatest, of the CPU time of the broker for each message, and the median
-of the ratios within a round.
+published in batches to a new topic of either one, first without trace contexts and then with one
+in each message, of which ``--share`` are sampled, and consumed and acknowledged after that. Printed
+are the medians, with the least and greatest, of the CPU time of the broker for each message, and
+the median of the ratios within a round.
 """
 
 from __future__ import annotations
@@ -91,10 +91,11 @@ class Bench:
         return published / given.messages * 1e6, consumed / given.messages * 1e6
 
     def _properties(self, case: str) -> dict[str, str] | None:
-        if case == "no context" or self._random.random() >= self._given.share:
+        if case == "no context":
             return None
         trace, span = self._random.getrandbits(127) + 1, self._random.getrandbits(63) + 1
-        return {"traceparent": f"00-{trace:032x}-{span:016x}-01"}
+        is_sampled = self._random.random() < self._given.share
+        return {"traceparent": f"00-{trace:032x}-{span:016x}-0{int(is_sampled)}"}
 
 
 def main() -> None:

@@ -146,7 +146,7 @@ def test_an_entry_has_one_span_that_is_linked_to_the_others_of_its_batch() -> No
         await published(
             world,
             address,
-            batch({}, context(3), context(4, sampled=False), context(5), {"a": "b"}),
+            batch(context(4, sampled=False), context(3), {}, context(5), {"a": "b"}),
             batch({}, {"a": "b"}),
         )
         (stored,) = exporter.get_finished_spans()
@@ -221,7 +221,9 @@ def test_a_batch_has_the_span_with_the_acknowledgement_of_its_last_message() -> 
     ) -> None:
         consume = await ConsumeClient.connect(world, address)
         await consume.subscribe(1, TOPIC, "one", type=1)
-        ids = await published(world, address, batch({}, context(3), context(4)))
+        ids = await published(
+            world, address, batch(context(2, sampled=False), context(3), context(4))
+        )
         await consume.take(1)
         for index in (1, 0):
             await consume.ack(1, ids, batch_indexes=[index])

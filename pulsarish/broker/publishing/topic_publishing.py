@@ -8,7 +8,7 @@ range is not done once for each entry.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from pulsarish.broker.clients.commands import OpenProducer
@@ -58,6 +58,9 @@ class _Topic(Protocol):
 
     @property
     def log(self) -> ManagedLedger: ...
+
+    @property
+    def append(self) -> Callable[[bytes, object], None]: ...
 
     @property
     def closed(self) -> PulsarishError | None: ...
@@ -243,7 +246,7 @@ class TopicPublishing:
         Each entry gets an outcome through the producer's outlet.
         """
         dedup = self.dedup_marks
-        append = self._topic.log.append
+        append = self._topic.append
         topic_limits = self._topic_limits
         check = check_prioritised if topic_limits.has_priorities else check_metadata
         leaving = self._topic.closed is not None

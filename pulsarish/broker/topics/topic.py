@@ -262,6 +262,11 @@ class Topic:
 
     # -- callbacks of the log
 
+    @property
+    def append(self) -> Callable[[bytes, object], None]:
+        """What appends an entry of a producer, as ``ManagedLedger.append`` does."""
+        return self.log.append
+
     def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
         """Handle consecutive entries that the log confirmed."""
         self.publishing.appended(ledger_id, first_entry, contexts)

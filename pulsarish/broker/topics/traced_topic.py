@@ -6,7 +6,6 @@ class, so its messages pay nothing. What fails here is logged and does not touch
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from pulsarish.broker.clients.consumer import Delivery, Outlet
 from pulsarish.broker.subscriptions.filtering import batch_metadata, unpacked_batch
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.topic import Topic
-from pulsarish.model.errors import ChecksumError, ConfigError
+from pulsarish.model.errors import ChecksumError, ConfigError, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.runtime.extras import install_command
 from pulsarish.runtime.log import get_logger
@@ -70,10 +69,6 @@ _SAMPLED_VALUE: Final = "[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf
 _SAMPLED_FIELD: Final = re.compile(_SAMPLED_VALUE)
 # The size of the value has one byte or two.
 _SAMPLED: Final = re.compile(_KEY_BYTES + b".{1,2}?" + _SAMPLED_VALUE.encode(), re.DOTALL)
-# Four times as fast as bytes.find, and so no more than a checksum costs.
-_memmem: Final = ctypes.PyDLL(None).memmem
-_memmem.argtypes = (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
-_memmem.restype = ctypes.c_void_p
 _SAMPLED_MAX: Final = 10_000
 """Sampled entries that a topic remembers. With more it begins again."""
 _LINKS_MAX: Final = 128
@@ -165,21 +160,28 @@ class BrokerSpans:
         self._stored = KeptContexts()
         self._unacknowledged = KeptContexts()
 
+    def sampled(self, topic: str, payload: bytes | memoryview) -> Sequence[SpanContext]:
+        """Return the contexts of an entry's messages that are sampled, at most one and its
+        links.
+        """
+        try:
+            return list(islice(_sampled(payload), _LINKS_MAX + 1))
+        except Exception as error:  # noqa: BLE001
+            # The messages of the topic must not stop for a span.
+            _log.warning("entry not traced", topic=topic, reason=error)
+            return ()
+
     def stored(
-        self, topic: str, position: Position, payload: bytes | memoryview, received: float
-    ) -> bool:
-        """Make the span of an entry that is confirmed. Return whether it has a sampled message.
+        self, topic: str, position: Position, contexts: Sequence[SpanContext], received: float
+    ) -> None:
+        """Make the span of an entry that is confirmed.
 
         Args:
             received: when it came, in monotonic seconds.
         """
-        contexts = self._sampled(topic, position, payload)
-        if not contexts:
-            return False
         self._stored.add(topic, "", position, _Kept(received, contexts))
         began_ms = self._clock.wall_ms() - (self._clock.monotonic() - received) * 1000
         self._make("store", SpanKind.SERVER, topic, position, contexts, {}, int(began_ms))
-        return True
 
     def dispatched(
         self, topic: str, subscription: str, consumer: str, deliveries: Sequence[Delivery]
@@ -188,9 +190,7 @@ class BrokerSpans:
         now, now_ms = self._clock.monotonic(), self._clock.wall_ms()
         for each in deliveries:
             kept = self._stored.get(topic, "", each.position)
-            contexts = (
-                self._sampled(topic, each.position, each.payload) if kept is None else kept.contexts
-            )
+            contexts = kept.contexts if kept else self.sampled(topic, each.payload)
             if contexts:
                 attributes = {
                     **_of_consumer(subscription, consumer),
@@ -231,19 +231,6 @@ class BrokerSpans:
                     self._clock.wall_ms(),
                 )
 
-    def _sampled(
-        self, topic: str, position: Position, payload: bytes | memoryview
-    ) -> list[SpanContext]:
-        """Return the contexts of an entry's messages that are sampled, at most one and its
-        links.
-        """
-        try:
-            return list(islice(_sampled(payload), _LINKS_MAX + 1))
-        except Exception as error:  # noqa: BLE001
-            # The messages of the topic must not stop for a span.
-            _log.warning("entry not traced", topic=topic, position=position, reason=error)
-            return []
-
     def _make(
         self,
         name: str,
@@ -282,21 +269,23 @@ def _of_consumer(subscription: str, consumer: str) -> dict[str, str]:
 def _sampled(payload: bytes | memoryview) -> Iterator[SpanContext]:
     """Yield the contexts of the messages of an entry whose producers sampled them.
 
-    Nearly all entries have none. That is found out without reading each message of a batch.
+    Nearly all entries have none. That is found out without reading each message of a batch: its
+    first one tells whether its producer traces. Those that do put a context into each message,
+    whether it is sampled or not.
     """
     encoded = encoded_metadata(payload)
     if is_plain(encoded):
         return
     metadata = decode_metadata(encoded)
     if not metadata.HasField("num_messages_in_batch"):
-        if _has_sampled(encoded):
+        if _SAMPLED.search(encoded):
             yield from _contexts_of(metadata)
         return
-    is_packed = metadata.compression != 0
-    if not is_packed and not _has_sampled(bytes(payload)):
+    body = memoryview(payload)[ENTRY_HEAD_SIZE + len(encoded) :]
+    if not metadata.compression and not _begins_with_context(body):
         return
-    content = unpacked_batch(metadata, memoryview(payload)[ENTRY_HEAD_SIZE + len(encoded) :])
-    if content is not None and (not is_packed or _has_sampled(content)):
+    content = unpacked_batch(metadata, body)
+    if content is not None and _begins_with_context(content) and _SAMPLED.search(content):
         try:
             for each in batch_metadata(content, metadata.num_messages_in_batch):
                 if each.properties:
@@ -305,32 +294,31 @@ def _sampled(payload: bytes | memoryview) -> Iterator[SpanContext]:
             return
 
 
-def _has_sampled(content: bytes) -> bool:
-    """Return whether bytes have a sampled context in them, in whatever they are a part of."""
-    return (
-        _memmem(content, len(content), _KEY_BYTES, len(_KEY_BYTES)) is not None
-        and _SAMPLED.search(content) is not None
-    )
+def _begins_with_context(batch: bytes | memoryview) -> bool:
+    """Return whether the first message of a batch carries a context."""
+    size = int.from_bytes(batch[:4], "big")
+    return _KEY_BYTES in bytes(batch[4 : 4 + size])
 
 
 def _contexts_of(metadata: MessageMetadata | SingleMessageMetadata) -> Iterator[SpanContext]:
-    carried = {
-        as_text(each.key): as_text(each.value)
-        for each in metadata.properties
-        if each.key in _FIELDS
-    }
-    # What is not sampled shall cost little: producers send such contexts too.
-    if _SAMPLED_FIELD.match(carried.get(_FIELD, "")):
-        context = _PROPAGATOR.extract(carried, context=Context())
-        found = get_current_span(context).get_span_context()
-        if found.trace_flags.sampled:
-            yield found
+    properties = metadata.properties
+    for each in properties:
+        if each.key == _FIELD and _SAMPLED_FIELD.match(as_text(each.value)):
+            break
+    else:
+        # Most are not sampled, and shall cost little.
+        return
+    carried = {as_text(each.key): as_text(each.value) for each in properties if each.key in _FIELDS}
+    context = _PROPAGATOR.extract(carried, context=Context())
+    found = get_current_span(context).get_span_context()
+    if found.trace_flags.sampled:
+        yield found
 
 
 class ExaminedEntries:
     """Which of the newest entries of a topic carry sampled contexts.
 
-    They were looked at when they were stored, so that a dispatch does not have to.
+    They were looked at when they came, so that a dispatch does not have to.
     """
 
     __slots__ = ("_first", "_last", "_ledger_id", "_sampled")
@@ -339,19 +327,23 @@ class ExaminedEntries:
         self._ledger_id = self._first = self._last = -1
         self._sampled: set[int] = set()
 
-    def add(self, position: Position, *, is_sampled: bool) -> None:
-        """Note what was found. An entry that does not follow the one before begins again."""
-        ledger_id, entry_id = position
+    def add(self, ledger_id: int, first_entry: int, count: int, sampled: Sequence[int]) -> None:
+        """Note entries that follow each other.
+
+        Those that do not follow the ones before begin again.
+
+        Args:
+            sampled: the ids of the entries with sampled contexts.
+        """
         if (
             ledger_id != self._ledger_id
-            or entry_id != self._last + 1
+            or first_entry != self._last + 1
             or len(self._sampled) >= _SAMPLED_MAX
         ):
-            self._ledger_id, self._first = ledger_id, entry_id
+            self._ledger_id, self._first = ledger_id, first_entry
             self._sampled.clear()
-        self._last = entry_id
-        if is_sampled:
-            self._sampled.add(entry_id)
+        self._last = first_entry + count - 1
+        self._sampled.update(sampled)
 
     def can_be_sampled(self, position: Position) -> bool:
         ledger_id, entry_id = position
@@ -406,34 +398,51 @@ class _TracedSubscription(Subscription):
 class TracedTopic(Topic):
     """A topic that makes spans for what it stores and dispatches, and what is acknowledged."""
 
-    __slots__ = ("_examined", "_spans")
+    __slots__ = ("_arrived", "_examined", "_spans")
 
     def __init__(self, *parts: Any, spans: BrokerSpans) -> None:
         super().__init__(*parts)
         self._spans = spans
         self._examined = ExaminedEntries()
+        self._arrived: dict[object, Sequence[SpanContext]] = {}
+        """The contexts of entries that the log has not confirmed yet."""
 
     def make_subscription(self, *parts: Any) -> Subscription:
         return _TracedSubscription(*parts, spans=self._spans)
 
+    @property
+    def append(self) -> Callable[[bytes, object], None]:
+        return self._append
+
+    def _append(self, payload: bytes, context: object) -> None:
+        """Append an entry, and look at it: its checksum was computed a moment ago, so that it is
+        in the caches of the processor.
+        """
+        contexts = self._spans.sampled(self.name.full, payload)
+        if contexts:
+            self._arrived[context] = contexts
+        try:
+            self.log.append(payload, context)
+        except PulsarishError:
+            self._arrived.pop(context, None)
+            raise
+
     def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
         super().appended(ledger_id, first_entry, contexts)
-        pending = cast("Sequence[PendingEntry]", contexts)
-        entries = self.log.cached(
-            Position(ledger_id, first_entry),
-            max_entries=len(pending),
-            max_bytes=sum(each.size_bytes for each in pending),
-        )
-        for entry in entries:
-            place = entry.position.entry_id - first_entry
-            if entry.position.ledger_id == ledger_id and place < len(pending):
-                received = pending[place].request.received
-                self._examined.add(
-                    entry.position,
-                    is_sampled=self._spans.stored(
-                        self.name.full, entry.position, entry.payload, received
-                    ),
-                )
+        sampled = []
+        if self._arrived:
+            for entry_id, each in enumerate(contexts, first_entry):
+                if found := self._arrived.pop(each, None):
+                    sampled.append(entry_id)
+                    received = cast("PendingEntry", each).request.received
+                    position = Position(ledger_id, entry_id)
+                    self._spans.stored(self.name.full, position, found, received)
+        self._examined.add(ledger_id, first_entry, len(contexts), sampled)
+
+    def append_failed(self, contexts: Sequence[object], error: PulsarishError) -> None:
+        super().append_failed(contexts, error)
+        for each in contexts:
+            self._arrived.pop(each, None)
 
     async def subscribe(
         self, command: Subscribe, outlet: Outlet, address: str

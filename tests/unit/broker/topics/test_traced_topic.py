@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanContext
 
 from pulsarish.broker.clients.commands import Acknowledge
@@ -17,12 +18,15 @@ from pulsarish.broker.topics.traced_topic import (
     BrokerSpans,
     ExaminedEntries,
     KeptContexts,
+    TracedTopic,
     _Kept,
     _sampled,
     otlp_provider,
 )
 from pulsarish.client.messages.entry_encoder import Extras, encode_batch
+from pulsarish.model.errors import PulsarishError, ServiceNotReady
 from pulsarish.model.position import Position
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.wire._pb.message_pb2 import KeyValue, MessageMetadata
 from pulsarish.wire.entry import encode_entry
@@ -64,7 +68,8 @@ def test_a_collector_gets_the_spans_of_a_broker(collector: Collector) -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
     metadata.properties.append(KeyValue(key="traceparent", value=f"00-{TRACE}-{9:016x}-01"))
     entry = encode_entry(metadata, b"x")
-    spans.stored("t", Position(3, 4), memoryview(entry), SystemClock().monotonic())
+    found = spans.sampled("t", memoryview(entry))
+    spans.stored("t", Position(3, 4), found, SystemClock().monotonic())
     # This one was stored by another broker.
     spans.dispatched("t", "s", "c", [Delivery(Position(3, 5), entry, 1, 0, None)])
     spans.acknowledged("t", "s", "c", Acknowledge(1, [Position(3, 5)]), lambda _: True)
@@ -126,7 +131,9 @@ def test_sampled_contexts_are_found(traceparent: str, is_sampled: bool, is_batch
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
     content = b"00-x-y-01"
     if is_batch:
-        content = encode_batch([content] * 3, range(3), {1: Extras(properties=properties)})
+        first = {"traceparent": f"00-{TRACE}-{8:016x}-00"}
+        extras = {0: Extras(properties=first), 1: Extras(properties=properties)}
+        content = encode_batch([content] * 3, range(3), extras)
         metadata.num_messages_in_batch = 3
     else:
         metadata.properties.extend(KeyValue(key=k, value=v) for k, v in properties.items())
@@ -142,8 +149,19 @@ def test_a_context_in_the_content_of_a_message_is_none() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
     assert list(_sampled(encode_entry(metadata, content))) == []
     metadata.num_messages_in_batch = 2
-    batch = encode_batch([content] * 2, range(2), {0: Extras(properties={"a": "b"})})
-    assert list(_sampled(encode_entry(metadata, batch))) == []
+    first = {"traceparent": f"00-{TRACE}-{8:016x}-00"}
+    for extras in ({}, {0: Extras(properties=first)}):
+        batch = encode_batch([content] * 2, range(2), extras)
+        assert list(_sampled(encode_entry(metadata, batch))) == []
+
+
+def test_a_batch_whose_first_message_has_no_context_is_of_a_producer_that_does_not_trace() -> None:
+    context = Extras(properties={"traceparent": f"00-{TRACE}-{9:016x}-01"})
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    metadata.num_messages_in_batch = 2
+    for at, found in ((0, [9]), (1, [])):
+        entry = encode_entry(metadata, encode_batch([b"x"] * 2, range(2), {at: context}))
+        assert [each.span_id for each in _sampled(entry)] == found
 
 
 def test_what_follows_what_was_examined_is_known() -> None:
@@ -153,12 +171,47 @@ def test_what_follows_what_was_examined_is_known() -> None:
         return [each for each in range(8) if examined.can_be_sampled(Position(ledger_id, each))]
 
     assert unknown(3) == [0, 1, 2, 3, 4, 5, 6, 7]
-    for entry_id in (2, 3, 4):
-        examined.add(Position(3, entry_id), is_sampled=entry_id == 3)
+    examined.add(3, 2, 2, [3])
+    examined.add(3, 4, 1, [])
     assert unknown(3) == [0, 1, 3, 5, 6, 7]
     # Entry 5 was not looked at.
-    examined.add(Position(3, 6), is_sampled=False)
+    examined.add(3, 6, 1, [])
     assert unknown(3) == [0, 1, 2, 3, 4, 5, 7]
-    examined.add(Position(4, 0), is_sampled=False)
+    examined.add(4, 0, 1, [])
     assert unknown(3) == [0, 1, 2, 3, 4, 5, 6, 7]
     assert unknown(4) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_nothing_is_kept_of_an_entry_that_is_not_appended() -> None:
+    class Log:
+        error: PulsarishError | None = None
+
+        def append(self, _payload: bytes, _context: object) -> None:
+            if self.error is not None:
+                raise self.error
+
+    class Publishing:
+        def append_failed(self, contexts: object, error: PulsarishError) -> None:
+            pass
+
+    topic, log = object.__new__(TracedTopic), Log()
+    parts = {
+        "name": TopicName.parse("t"),
+        "log": log,
+        "publishing": Publishing(),
+        "_arrived": {},
+        "_spans": BrokerSpans(TracerProvider(), "broker-1", SystemClock()),
+    }
+    for name, part in parts.items():
+        setattr(topic, name, part)
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    metadata.properties.append(KeyValue(key="traceparent", value=f"00-{TRACE}-{9:016x}-01"))
+    entry = encode_entry(metadata, b"x")
+    topic.append(entry, "first")
+    assert list(topic._arrived) == ["first"]
+    log.error = ServiceNotReady("no ledger")
+    with pytest.raises(ServiceNotReady):
+        topic.append(entry, "second")
+    assert list(topic._arrived) == ["first"]
+    topic.append_failed(["zeroth", "first"], log.error)
+    assert topic._arrived == {}
