@@ -1,10 +1,12 @@
-"""Reads of a backlog, from bookies: ``python -m bench.cold_reads [stopped|shared|lone] ...``.
+"""Reads of a backlog, from bookies: ``python -m bench.cold_reads [stopped|shared|lone|ahead] ...``.
 
 * ``stopped``: the time to the first message of a backlog while one of three bookies is stopped
   (SIGSTOP), for each of six topics and each of the three bookies.
 * ``shared``: bytes that bookies gave for each byte of the log, for readers that start within a
   second and read one backlog to its end.
 * ``lone``: the rate of one reader of a backlog.
+* ``ahead``: the same without and with read-ahead, in turn, and the reads that asked a bookie only
+  when the reader was there.
 
 ``--broker NAME=VALUE`` sets an option of the broker. The defaults before are
 ``ledger.speculative_reads_share_max=0`` and ``managed_ledger_read_cache_size_bytes=0``.
@@ -31,6 +33,8 @@ BACKLOG_BYTES = 48 << 20
 READERS = 20
 SPREAD_SECONDS = 1.0
 ROUNDS = 3
+PAIRS = 5
+MISSES = "pulsarish_ml_read_cache_misses_total"
 # Nothing of the backlog is in the cache of the newest entries.
 COLD = ("managed_ledger_cache_size_bytes=0",)
 
@@ -144,10 +148,58 @@ def lone(settings: Sequence[str]) -> None:
         backlog(settings, 1, size_bytes)
 
 
+def broker_count(cluster: Cluster, name: str) -> float:
+    """The sum of a counter over all brokers."""
+    total = 0.0
+    for node in cluster.nodes():
+        if node.role == "broker":
+            url = f"http://127.0.0.1:{node.http_port}/metrics"
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                for line in answer.read().decode().splitlines():
+                    if line.startswith(name):
+                        total += float(line.rpartition(" ")[2])
+    return total
+
+
+def ahead(settings: Sequence[str]) -> None:
+    for size_bytes in (100, 1_024, 10_240):
+        count = min(BACKLOG_BYTES // size_bytes, 40_000)
+        rates: dict[str, list[float]] = {"without": [], "with": []}
+        costs: dict[str, list[float]] = {"without": [], "with": []}
+        waited: dict[str, list[float]] = {"without": [], "with": []}
+        for _ in range(PAIRS):
+            for name in rates:
+                off = ("managed_ledger_read_ahead_size_bytes=0",) if name == "without" else ()
+                with running_cluster(broker=(*COLD, *settings, *off)) as cluster:
+                    topic = "persistent://public/default/backlog"
+                    fill(cluster, topic, count, size_bytes)
+                    broker = [
+                        pid
+                        for node in cluster.nodes()
+                        if node.role == "broker" and (pid := cluster.pid(node.name))
+                    ]
+                    misses, cpu = broker_count(cluster, MISSES), cpu_seconds(broker)
+                    url = cluster.service_urls()["pulsarish"]
+                    took = asyncio.run(_drain_all(url, topic, count, 1))[0]
+                    rates[name].append(count / took)
+                    costs[name].append((cpu_seconds(broker) - cpu) / count * 1e6)
+                    waited[name].append(broker_count(cluster, MISSES) - misses)
+        for name in rates:
+            print(
+                f"{name} read-ahead, {count} messages of {size_bytes} bytes: "
+                f"{statistics.median(rates[name]):,.0f} messages/s "
+                f"({min(rates[name]):,.0f} to {max(rates[name]):,.0f}), CPU of the broker "
+                f"{statistics.median(costs[name]):.1f} us a message, "
+                f"{statistics.median(waited[name]):.0f} reads when the reader was there",
+                flush=True,
+            )
+
+
 WORK: dict[str, Callable[[Sequence[str]], None]] = {
     "stopped": stopped,
     "shared": shared,
     "lone": lone,
+    "ahead": ahead,
 }
 
 

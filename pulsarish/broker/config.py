@@ -183,6 +183,18 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             ),
         ),
     ] = 64 * _MIB
+    managed_ledger_read_ahead_size_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "The most that is asked of bookies at a time before a subscription that goes "
+                "through a backlog in order wants it; no use where its own reads bring more than "
+                "half of this. All topics together use a tenth of the read cache for it; 0: "
+                "nothing is read ahead."
+            ),
+        ),
+    ] = _MIB
     managed_ledger_maintenance_interval_seconds: Annotated[
         float,
         Meta(

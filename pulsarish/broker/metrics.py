@@ -521,6 +521,19 @@ class BrokerMetrics:
             lambda: cache.evicted,
         )
 
+        read(
+            "pulsarish_ml_read_ahead_bytes_total",
+            "counter",
+            "Bytes of backlogs that were read from bookies before a subscription asked for them.",
+            lambda: cache.ahead_bytes,
+        )
+        read(
+            "pulsarish_ml_read_ahead_unused_bytes_total",
+            "counter",
+            "Bytes that were read ahead and left the cache before a subscription asked for them.",
+            lambda: cache.ahead_unused_bytes,
+        )
+
     async def scrape(self) -> bytes:
         return await self.registry.scrape()
 

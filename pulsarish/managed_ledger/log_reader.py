@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.managed_ledger.chain import Chain, Link
 from pulsarish.managed_ledger.entry_caches import EntryCaches
+from pulsarish.managed_ledger.read_cache import ENTRY_OVERHEAD_BYTES
 from pulsarish.model.position import Position
 
-__all__ = ["LogEntry", "LogReader"]
+__all__ = ["LogEntry", "LogReader", "Span"]
 
 _BEFORE_ALL: Final = Position(-1, -1)
 _READERS_MAX: Final = 8  # open readers of one topic; each is little more than a ledger's metadata
@@ -27,6 +28,14 @@ _READERS_MAX: Final = 8  # open readers of one topic; each is little more than a
 class LogEntry(NamedTuple):
     position: Position
     payload: bytes | memoryview
+
+
+class Span(NamedTuple):
+    """Consecutive entries of one ledger; ``last`` included."""
+
+    ledger_id: int
+    first: int
+    last: int
 
 
 class _Request:
@@ -125,6 +134,54 @@ class LogReader:
             for entry_id, payload in enumerate(payloads, start.entry_id)
         ]
 
+    def is_kept(self, position: Position) -> bool:
+        """Return whether an entry that was read from a bookie is still in memory."""
+        return self._reads.end_of_kept(*position) > position.entry_id
+
+    def next_missing(self, position: Position) -> Span | None:
+        """Return the next confirmed entries after ``position`` that are neither in memory nor
+        being read.
+
+        ``None`` at the tail, and where the next one would be in another ledger.
+        """
+        chain = self._chain
+        start = chain.next_position(position)
+        link = chain.find(start.ledger_id)
+        if link is None:
+            return None
+        last = chain.readable_until(start, link.entries - 1)
+        tail = self._tail.first_entry(link.ledger_id)
+        if tail is not None:
+            last = min(last, tail - 1)
+        first = self._reads.end_of_kept(link.ledger_id, start.entry_id)
+        while (request := self._request_of(link.ledger_id, first)) is not None:
+            first = self._reads.end_of_kept(link.ledger_id, request.last + 1)
+        return Span(link.ledger_id, first, last) if first <= last else None
+
+    @property
+    def ahead_bytes_max(self) -> int:
+        """The most that one request ahead of a reader may bring."""
+        return self._caches.ahead_bytes_max
+
+    async def fetch(self, position: Position, max_bytes: int) -> Span | None:
+        """Read the next entries after ``position`` that are missing into memory, with one request.
+
+        Return them. ``None``: there are none, or the requests of all topics ahead of their readers
+        fill their part of the cache. Raises the errors of ``read``.
+        """
+        span = self.next_missing(position)
+        link = None if span is None else self._chain.find(span.ledger_id)
+        if span is None or link is None or not self._caches.has_ahead_room(max_bytes):
+            return None
+        entry_bytes = ENTRY_OVERHEAD_BYTES + link.size_bytes // max(1, link.entries)
+        last = min(span.last, span.first + max(1, max_bytes // entry_bytes) - 1)
+        self._caches.ahead_bytes += max_bytes
+        try:
+            found = await self._ask(link, span.first, last, max_bytes, is_ahead=True)
+        finally:
+            self._caches.ahead_bytes -= max_bytes
+        return Span(span.ledger_id, span.first, found[-1].position.entry_id)
+
     async def _read_ledger(
         self, link: Link, first: int, last: int, max_bytes: int
     ) -> list[LogEntry]:
@@ -163,10 +220,12 @@ class LogReader:
                 return request
         return None
 
-    async def _ask(self, link: Link, first: int, last: int, max_bytes: int) -> list[LogEntry]:
+    async def _ask(
+        self, link: Link, first: int, last: int, max_bytes: int, *, is_ahead: bool = False
+    ) -> list[LogEntry]:
         """Read from bookies, up to where another read that is under way begins."""
         ledger_id = link.ledger_id
-        self._reads.misses += 1
+        self._reads.misses += not is_ahead
         entry_bytes = max(1, link.size_bytes // max(1, link.entries))
         reach = min(last, first + max(0, max_bytes // entry_bytes - 1))
         for other in self._running:
@@ -179,7 +238,8 @@ class LogReader:
             reader = await self._reader(link)
             found = await reader.read(first, last, max_bytes=max_bytes)
             if request.is_kept:
-                self._reads.insert(ledger_id, first, [entry.payload for entry in found])
+                payloads = [entry.payload for entry in found]
+                self._reads.insert(ledger_id, first, payloads, is_ahead=is_ahead)
             entries = [
                 LogEntry(Position(ledger_id, entry.entry_id), entry.payload) for entry in found
             ]

@@ -42,13 +42,16 @@ class _Run:
 
     __slots__ = ("first", "ledger_id", "payload_bytes", "payloads", "size_bytes", "uses")
 
-    def __init__(self, ledger_id: int, first: int, payloads: Sequence[Payload]) -> None:
+    def __init__(
+        self, ledger_id: int, first: int, payloads: Sequence[Payload], *, is_ahead: bool
+    ) -> None:
         self.ledger_id = ledger_id
         self.first = first
         self.payload_bytes = sum(map(len, payloads))
         self.payloads, held_bytes = _held(payloads, self.payload_bytes)
         self.size_bytes = held_bytes + ENTRY_OVERHEAD_BYTES * len(payloads) + RUN_OVERHEAD_BYTES
-        self.uses = 0
+        # The one for whom a run was read ahead uses it once, as if it had just been read.
+        self.uses = -1 if is_ahead else 0
 
     @property
     def end(self) -> int:
@@ -116,13 +119,18 @@ class ReadCache:
         """Reads that went to bookies; counted by the reader of the log."""
         self.evicted = 0
         """Entries that left to make room."""
+        self.ahead_bytes = 0
+        """Bytes that were read before a reader asked for them."""
+        self.ahead_unused_bytes = 0
+        """Those of them that left before a reader asked for them."""
         self._ledgers: dict[int, _Runs] = {}
         self._small: OrderedDict[_Key, _Run] = OrderedDict()
         self._main: OrderedDict[_Key, _Run] = OrderedDict()
         # blocks of which a run has left the small queue, the oldest first: bytes that left
         self._ghosts: OrderedDict[_Key, int] = OrderedDict()
         self._small_bytes = self._main_bytes = self._ghosts_of_bytes = 0
-        self._small_limit = int(limit_bytes * _SMALL_SHARE)
+        self.small_limit_bytes = int(limit_bytes * _SMALL_SHARE)
+        """What is read once has at least this much room."""
 
     @property
     def size_bytes(self) -> int:
@@ -164,8 +172,25 @@ class ReadCache:
         self.hit_bytes += sum(map(len, found))
         return found
 
-    def insert(self, ledger_id: int, first_entry: int, payloads: Sequence[Payload]) -> None:
-        """Add consecutive entries that a bookie gave. Those that are here already stay."""
+    def end_of_kept(self, ledger_id: int, entry_id: int) -> int:
+        """Return the first entry from ``entry_id`` on that is not here."""
+        ledger = self._ledgers.get(ledger_id)
+        while ledger is not None and (index := ledger.index(entry_id)) >= 0:
+            entry_id = ledger.runs[index].end
+        return entry_id
+
+    def insert(
+        self,
+        ledger_id: int,
+        first_entry: int,
+        payloads: Sequence[Payload],
+        *,
+        is_ahead: bool = False,
+    ) -> None:
+        """Add consecutive entries that a bookie gave. Those that are here already stay.
+
+        ``is_ahead``: the reader for whom they were read has not asked for them yet.
+        """
         if self.limit_bytes == 0:
             return
         entry_id, end = first_entry, first_entry + len(payloads)
@@ -176,9 +201,11 @@ class ReadCache:
                 entry_id = ledger.runs[index].end
                 continue
             until = end if ledger is None else ledger.next_first(entry_id, end)
-            self._add(
-                _Run(ledger_id, entry_id, payloads[entry_id - first_entry : until - first_entry])
-            )
+            part = payloads[entry_id - first_entry : until - first_entry]
+            run = _Run(ledger_id, entry_id, part, is_ahead=is_ahead)
+            if is_ahead:
+                self.ahead_bytes += run.payload_bytes
+            self._add(run)
             entry_id = until
 
     def _add(self, run: _Run) -> None:
@@ -192,7 +219,7 @@ class ReadCache:
             self._small[run.ledger_id, run.first] = run
             self._small_bytes += run.size_bytes
         while self.size_bytes > self.limit_bytes:
-            if self._small and (self._small_bytes > self._small_limit or not self._main):
+            if self._small and (self._small_bytes > self.small_limit_bytes or not self._main):
                 self._leave_small()
             elif self._main:
                 self._leave_main()
@@ -202,7 +229,7 @@ class ReadCache:
     def _leave_small(self) -> None:
         key, run = self._small.popitem(last=False)
         self._small_bytes -= run.size_bytes
-        if run.uses:
+        if run.uses > 0:
             run.uses = 0
             self._main[key] = run
             self._main_bytes += run.size_bytes
@@ -214,12 +241,12 @@ class ReadCache:
             self._ghosts[block] = self._ghosts.get(block, 0) + size
             self._ghosts_of_bytes += size
         # What left longer ago than the main queue could have kept it is not shared.
-        while self._ghosts_of_bytes > self.limit_bytes - self._small_limit:
+        while self._ghosts_of_bytes > self.limit_bytes - self.small_limit_bytes:
             self._forget_ghost()
 
     def _leave_main(self) -> None:
         key, run = self._main.popitem(last=False)
-        if run.uses:
+        if run.uses > 0:
             run.uses -= 1
             self._main[key] = run
             return
@@ -232,6 +259,8 @@ class ReadCache:
 
     def _drop(self, run: _Run) -> None:
         self.evicted += len(run.payloads)
+        if run.uses < 0:
+            self.ahead_unused_bytes += run.payload_bytes
         ledger = self._ledgers[run.ledger_id]
         ledger.remove(run)
         if not ledger.runs:

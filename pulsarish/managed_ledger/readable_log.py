@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.log_reader import LogEntry, LogReader
+from pulsarish.managed_ledger.read_ahead import ReadAhead
 from pulsarish.managed_ledger.seek_target import judge_foreign, seek_target
 from pulsarish.metadata.records import LostRange
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.containment import Scope
+from pulsarish.runtime.seams import Tasks
 
 __all__ = ["ReadableLog"]
 
@@ -81,6 +84,13 @@ class ReadableLog(ABC):
     def cached(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
         """Return entries from ``start`` on that are in memory. See ``LogReader.cached``."""
         return self._reader.cached(start, max_entries=max_entries, max_bytes=max_bytes)
+
+    def read_ahead(self, tasks: Tasks, bytes_max: int, scope: Scope) -> ReadAhead:
+        """Return the read-ahead of a reader that is to be told of its reads.
+
+        ``bytes_max``: of one request; 0: none is made.
+        """
+        return ReadAhead(self._reader, tasks, bytes_max, scope)
 
     def next_position(self, position: Position) -> Position:
         """Return the position after this one in the log, whether it is written yet or not."""

@@ -83,6 +83,11 @@ class TailCache:
         if not tail.payloads:
             del self._tails[ledger_id]
 
+    def first_entry(self, ledger_id: int) -> int | None:
+        """Return from which entry on a ledger is here, up to its end; ``None``: nothing is."""
+        tail = self._tails.get(ledger_id)
+        return None if tail is None else tail.first
+
     def read(
         self, ledger_id: int, first_entry: int, last_entry: int, max_bytes: int
     ) -> list[bytes]:

@@ -74,7 +74,9 @@ class DispatchLoop:
         topic_limits: TopicLimits,
         scope: Scope,
     ) -> None:
-        """``scope``: what ends when storing delayed entries fails for an unknown reason."""
+        """``scope``: what ends when storing delayed entries, or reading ahead, fails for an unknown
+        reason.
+        """
         self._subscription = subscription
         self._woken = woken
         self._log = log
@@ -85,6 +87,9 @@ class DispatchLoop:
         self._making = ReadyMaker(subscription.type, subscription.cursor, topic_limits, world.clock)
         self._scope = scope
         self._delays = self._storage()
+        self._ahead = log.read_ahead(
+            world.tasks, config.managed_ledger_read_ahead_size_bytes, scope
+        )
         self._is_running = False
         self._is_waiting = False  # the task has nothing to do
         self._task: asyncio.Task[None] | None = None
@@ -122,6 +127,7 @@ class DispatchLoop:
     def close(self) -> None:
         """End what runs beside the task. The subscription is closed."""
         self._delays.close()
+        self._ahead.close()
 
     def skipped(self) -> None:
         """Note that entries were skipped or expired: buckets of delayed ones may be used up."""
@@ -321,6 +327,7 @@ class DispatchLoop:
             self.reads_begun += 1
             try:
                 entries = await self._read(source, read, reads.window, entries_max, bytes_max)
+                self._read_ahead(read, entries)
                 ready = source.completed([self._making.make(entry) for entry in entries])
             except PulsarishError as error:
                 if not reads.failure:
@@ -394,6 +401,10 @@ class DispatchLoop:
         elif read.priority is None and not self._limits.is_unlimited:
             # It has only looked what there is. What is delivered is read when rates allow it.
             window.forget_payloads()
+
+    def _read_ahead(self, read: Read, entries: Sequence[LogEntry]) -> None:
+        if not read.again and not self._subscription.source.is_compacted:
+            self._ahead.follow(read.start, entries)
 
     def _deliver(self, dispatcher: Dispatcher) -> None:
         """Deliver what is ready, but nothing that has expired since it was read."""

@@ -242,7 +242,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         http_address=f"{name}:8080",
         pulsar_address=f"{name}:6650" if settings.binary_face else "",
         managed_ledger_cache_size_bytes=4_096,
-        managed_ledger_read_cache_size_bytes=16_384,
+        managed_ledger_read_cache_size_bytes=32_768,
         managed_ledger_maintenance_interval_seconds=2.0,
         dispatcher_progress_timeout_ms=12_000,
         managed_ledger=msgspec.structs.replace(log, **limits.log),

@@ -114,12 +114,15 @@ class Backlog:
     were asked for. Each answer has at most ``answer_max`` entries, and comes when it is let.
     """
 
-    def __init__(self, entries: int, cache_bytes: int, answer_max: int = 1_000) -> None:
+    def __init__(
+        self, entries: int, cache_bytes: int, answer_max: int = 1_000, tail_bytes: int = 0
+    ) -> None:
         self.asked: list[tuple[int, int]] = []
+        self.given: list[tuple[int, int]] = []
         self.go = asyncio.Event()
         self.go.set()
         self.answer_max = answer_max
-        self.caches = EntryCaches(0, cache_bytes)
+        self.caches = EntryCaches(tail_bytes, cache_bytes)
         chain = Chain([TopicLedger(1)])
         chain.grow(entries, entries * 10)
         self.reader = LogReader(chain, None, self.caches, lambda: self)  # type: ignore[arg-type,return-value]
@@ -128,6 +131,7 @@ class Backlog:
         self.asked.append((first, last))
         await self.go.wait()
         end = min(last, first + self.answer_max - 1, first + max(0, max_bytes // 10 - 1))
+        self.given.append((first, end))
         return [
             LedgerEntry(entry_id, memoryview(b"%010d" % entry_id), 0)
             for entry_id in range(first, end + 1)
