@@ -50,6 +50,11 @@ _MOVE_PAUSE_SECONDS: Final = 0.7
 _MOVED_SHARE: Final = 0.7
 _SPLIT_SHARE: Final = 0.3
 _BUNDLES_MAX: Final = 12
+_RULE_PAUSE_SECONDS: Final = 1.0
+_CLUSTER: Final = "/admin/v2/clusters/pulsarish"
+_ISOLATION: Final = f"{_CLUSTER}/namespaceIsolationPolicies/own"
+_DOMAINS: Final = f"{_CLUSTER}/failureDomains"
+_GROUP: Final = f"{NAMESPACE}/antiAffinity"
 DEDUPLICATION: Final = "deduplication"
 
 # None of these changes what is promised: neither what a subscription must get nor what is a
@@ -134,6 +139,21 @@ async def administer(
     return response
 
 
+def _isolation(primary: Sequence[str], others: Sequence[str] = ()) -> dict[str, object]:
+    """Return an isolation policy of the namespace. Without ``others`` it is strict: only the
+    primary brokers serve it, whatever they do.
+    """
+    return {
+        "namespaces": ["public/default"],
+        "primary": list(primary),
+        "secondary": [each for each in others if each not in primary],
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": 1, "usage_threshold": 100},
+        },
+    }
+
+
 @dataclass(slots=True)
 class Operator:
     """Works on a node of its own until the load ends."""
@@ -214,6 +234,28 @@ class Operator:
                 # A broker may miss this, and drains on: it serves what no other broker takes.
                 await self._change(rng.choice(brokers), "DELETE", target)
 
+    async def change_placement(self, rng: random.Random) -> None:
+        """Set and remove rules of which brokers serve the namespace, beside the balancer."""
+        brokers = self.cluster.brokers
+        while not self.stage.over:
+            await asyncio.sleep(rng.expovariate(1 / _RULE_PAUSE_SECONDS))
+            asked, named, rest = rng.choice(brokers), rng.choice(brokers), rng.random()
+            method = rng.choice(("POST", "POST", "DELETE"))
+            target, body = rng.choice(
+                (
+                    (_ISOLATION, _isolation([named], others=brokers if rest < 0.5 else ())),
+                    (_ISOLATION, _isolation([each for each in brokers if each != named])),
+                    (f"{_DOMAINS}/{rng.choice(('left', 'right'))}", {"brokers": [named]}),
+                    (_GROUP, "spread"),
+                )
+            )
+            await self._change(asked, method, target, None if method == "DELETE" else body)
+
+    async def bind_to(self, broker: str) -> None:
+        """Have one broker serve the namespace, and no other one, whatever the rules were."""
+        await self._change(broker, "DELETE", _GROUP)
+        await self._change(broker, "POST", _ISOLATION, _isolation([broker]))
+
     async def _bundles(self, broker: str) -> list[Bundle]:
         """Return the bundles of the namespace as a broker lists them; none without an answer."""
 
@@ -230,9 +272,10 @@ class Operator:
             self.stage.trace(f"bundles at {broker} failed: {error!r}")
             return []
 
-    async def _change(self, broker: str, method: str, target: str) -> None:
+    async def _change(self, broker: str, method: str, target: str, body: object = None) -> None:
         async def inside(world: World) -> None:
-            await administer(self.stage, world, broker, method, target)
+            response = await administer(self.stage, world, broker, method, target, body)
+            self.stage.counts.rules += response.status < 300 and body is not None
 
         try:
             await self.node.run(inside)

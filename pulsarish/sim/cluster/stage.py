@@ -73,6 +73,8 @@ class Counts:
     missing_copies: int = 0
     seeks: int = 0
     policies: int = 0
+    rules: int = 0
+    """Rules of placement that were set."""
     rival_recoveries: int = 0
     topics_deleted: int = 0
     topics_renewed: int = 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count, islice
 from typing import Any, Final
@@ -19,7 +20,10 @@ from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
+from pulsarish.broker.ownership.balance import Move
 from pulsarish.broker.ownership.outage import Outage
+from pulsarish.broker.ownership.placement import Placement
+from pulsarish.broker.ownership.placement_rules import PlacementRules
 from pulsarish.broker.publishing.dedup import Deduplication, Verdict
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
 from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
@@ -378,6 +382,27 @@ def _taking_part(extra: str, number: int) -> int:
     return next(islice((each for each in count() if extras_of(each, (extra,))), number, None))
 
 
+def _check_placement(number: int) -> None:
+    """Run seeds in which rules of placement change; several brokers have bundles then."""
+    seed = _taking_part("placement", number)
+    settings = replace(SMALL, brokers=3, bundles=4, balances=True)
+    judge(run_seed(seed, settings=settings, extras=("placement", "brief")))
+
+
+def _stays_where_it_is_forbidden(_was: object) -> object:
+    def moves(_rules: Placement, *_: Any, **__: Any) -> list[Move]:
+        return []
+
+    return moves
+
+
+def _rules_read_once(_was: object) -> object:
+    async def run(_rules: PlacementRules) -> None:
+        return
+
+    return run
+
+
 _check_keys: Final = partial(_check_with, "keys")
 _check_compacting: Final = partial(_check_with, "compacting")
 _check_fleeting: Final = partial(_check_with, "fleeting")
@@ -443,6 +468,20 @@ CLUSTER_MUTANTS: Final = (
             replacing(ReadCache, "insert", _of_any_ledger),
             replacing(ReadCache, "read", _of_any_ledger),
         ),
+    ),
+    _mutant(
+        "bundle_stays_where_it_is_forbidden",
+        "the balancer moves a bundle away from a broker that may not have it",
+        (),
+        replacing(Placement, "moves", _stays_where_it_is_forbidden),
+        _check_placement,
+    ),
+    _mutant(
+        "rules_read_once",
+        "a broker follows the rules of placement while it runs",
+        (),
+        replacing(PlacementRules, "_run", _rules_read_once),
+        _check_placement,
     ),
     _mutant(
         "receipt_before_durable",

@@ -67,6 +67,7 @@ _NODES: Final[dict[str, tuple[str, ...]]] = {
     "locked": ("herald", "granter", IMPOSTOR, *GUESTS),
     "replicas": REPLICA_READERS,
     "orphans": (),
+    "placement": ("placer",),
 }
 APPLICATIONS: Final = frozenset(
     (
@@ -111,6 +112,7 @@ _CHANCES: Final = {
     "locked": 0.31,
     "replicas": 0.25,
     "orphans": 0.25,
+    "placement": 0.25,
 }
 
 

@@ -129,6 +129,9 @@ _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _HASTE_MS: Final = 20 * 3_600_000
 _WORK: Final = "work"
+_NAMESPACE: Final = ("public", "default")
+_BOUND_SECONDS: Final = 60
+"""A broker has all bundles that only it may have, this long after everything has healed."""
 
 
 class _Run:
@@ -167,6 +170,8 @@ class _Run:
         self.counts = Counts()
         self._sought_first: dict[int, Place] | None = None
         self._well_since = 0.0
+        self._bound_to = ""
+        """The one broker that may serve the namespace, once that is so."""
         self.plan: FaultPlan | None = None
         self._kinds = kinds
         self._faults = faults
@@ -443,18 +448,7 @@ class _Run:
             yield self._program(
                 sim.nodes["wanderer"], "wanderer", partial(wander, stage, seeker=self.wanderer)
             )
-        if "toggles" in self.extras:
-            yield Operator(stage, self.cluster, sim.nodes["toggler"]).toggle_deduplication(
-                self._extra("toggles")
-            )
-        if "policies" in self.extras:
-            yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(
-                self._extra("policies")
-            )
-        if "moves" in self.extras:
-            yield Operator(stage, self.cluster, sim.nodes["shifter"]).move_bundles(
-                self._extra("moves")
-            )
+        yield from self._loads_of_operators()
         if "rivals" in self.extras:
             yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(
                 self._extra("rivals"), self.invariants
@@ -483,6 +477,25 @@ class _Run:
             )
             yield self._program(sim.nodes[HOSTILE], HOSTILE, peer.session)
         yield from self._loads_of_own_topics()
+
+    def _loads_of_operators(self) -> Iterator[Awaitable[None]]:
+        sim, stage = self.sim, self._stage
+        if "toggles" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["toggler"]).toggle_deduplication(
+                self._extra("toggles")
+            )
+        if "policies" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(
+                self._extra("policies")
+            )
+        if "moves" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["shifter"]).move_bundles(
+                self._extra("moves")
+            )
+        if "placement" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["placer"]).change_placement(
+                self._extra("placement")
+            )
 
     def _loads_of_own_topics(self) -> Iterator[Awaitable[None]]:
         sim = self.sim
@@ -559,6 +572,7 @@ class _Run:
         if "long" in self.extras:
             await asyncio.sleep(_LONG_SECONDS)
         await self._take_policies_back()
+        await self._bind_the_namespace()
         final = sim.node("final")
         await self._resume(final.name)
         await self._well(
@@ -670,9 +684,43 @@ class _Run:
                 self._stage, self.cluster, self.sim.nodes["toggler"]
             ).take_deduplication_back()
 
+    async def _bind_the_namespace(self) -> None:
+        """Bind the namespace to one broker, strictly. It must have every bundle of it soon, and
+        from then on; everything that follows must be possible there.
+        """
+        if "placement" not in self.extras:
+            return
+        self._bound_to = self._extra("bound").choice(self.cluster.brokers)
+        placer = Operator(self._stage, self.cluster, self.sim.nodes["placer"])
+        await placer.bind_to(self._bound_to)
+        for _ in range(_BOUND_SECONDS):
+            if not self._misplaced():
+                break
+            await asyncio.sleep(1.0)
+        self._look_at_placement()
+
+    def _misplaced(self) -> list[str]:
+        """Return the bundles of the namespace that another broker has than the one it is bound
+        to.
+        """
+        return [
+            f"{name} has {bundle}"
+            for name, broker in self.cluster.brokers_up()
+            for bundle in broker._ownership.owned.bundles()
+            if (bundle.tenant, bundle.namespace) == _NAMESPACE and name != self._bound_to
+        ]
+
+    def _look_at_placement(self) -> None:
+        if self._bound_to:
+            for what in self._misplaced():
+                self.oracle.report(
+                    "misplaced", f"{what}, although its namespace is bound to {self._bound_to}"
+                )
+
     async def _look_inside(self) -> None:
         """Check what nodes and disks hold, now that no process uses them."""
         invariants = self.invariants
+        self._look_at_placement()
         if self.settings.repair:
             await wait_until_repaired(
                 self.cluster,
@@ -778,7 +826,7 @@ def run_seed(
         drawn = replace(drawn, limits=with_orphans_deleted(drawn.limits))
     if "wide" in taking_part:
         drawn = widen(drawn, extra_stream(seed, "wide"))
-    if "moves" in taking_part:
+    if "moves" in taking_part or "placement" in taking_part:
         drawn = replace(drawn, balances=True)
     if "hostile" in taking_part:
         drawn = with_small_peer_limits(drawn)
