@@ -101,14 +101,21 @@ class Brokers:
         """
         self._transport.request("DELETE", ["brokers", "configuration", name])
 
-    def drain(self, broker: str) -> Record:
+    def drain(self, broker: str, *, destination: str = "") -> Record:
         """Have a broker hand all of its bundles over to others and take no more, until
         ``undrain`` or until its process ends.
 
-        ``broker``: its id or its HTTP address. Returns at once what ``drain_state`` returns. Raises
-        ``NotFound``, and ``NotAllowed`` when no other broker takes bundles.
+        Args:
+            broker: its id or its HTTP address.
+            destination: the broker that gets all of them. Empty: each goes to the broker with the
+                fewest bundles that may have it.
+
+        Returns at once what ``drain_state`` returns. Raises ``NotFound``, ``InvalidArgument`` for a
+        destination that is the broker itself, and ``NotAllowed`` when no other broker takes
+        bundles, or the destination takes none or may not have one of them.
         """
-        return self._transport.record("PUT", "brokers", broker, "drain")
+        query = {"destinationBroker": destination} if destination else {}
+        return self._transport.record("PUT", "brokers", broker, "drain", query=query)
 
     def undrain(self, broker: str) -> Record:
         """End the drain of a broker. Bundles that moved stay where they are.
@@ -118,7 +125,8 @@ class Brokers:
         return self._transport.record("DELETE", "brokers", broker, "drain")
 
     def drain_state(self, broker: str) -> Record:
-        """Return ``draining``, and ``bundlesLeft``, the bundles that the broker serves.
+        """Return ``draining``, ``bundlesLeft``, the bundles that the broker serves, and
+        ``destinationBroker``, the one that gets them all, or an empty text.
 
         Raises ``NotFound``.
         """

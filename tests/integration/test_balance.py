@@ -132,7 +132,7 @@ def test_a_drained_broker_gives_all_and_takes_nothing() -> None:
         assert (status, state["draining"]) == (200, True)
         await world.clock.sleep(3.0)
         state = (await web("GET", drain.format("broker0:8080")))[1]
-        assert state == {"draining": True, "bundlesLeft": 0}
+        assert state == {"draining": True, "bundlesLeft": 0, "destinationBroker": ""}
         assert len(owned(cluster, "broker1")) == 4
         # Neither a move nor a lookup gives it one.
         (bundle, *_) = owned(cluster, "broker1")

@@ -133,6 +133,84 @@ def test_a_broker_takes_no_bundle_that_it_may_not_have() -> None:
     run(scenario)
 
 
+def test_a_stopping_broker_hands_over_by_the_rules() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        await namespace(web, "orders")
+        assert (await web("POST", POLICY, isolation("broker[12]", "public/orders")))[0] == 204
+        await world.clock.sleep(2.0)
+        topics = [f"persistent://public/orders/t{number}" for number in range(20)]
+        for topic in topics:
+            _ = await find(world, ["broker0"], topic)
+        bundles = owned(cluster, "broker1")
+        assert bundles
+        assert not owned(cluster, "broker0"), "the least loaded broker, which may have none"
+        stopping = cluster.brokers["broker1"]._ownership
+
+        async def inside(world: World) -> set[str]:
+            stopping.stop_serving()
+            heirs = [stopping.heir(bundle) for bundle in bundles]
+            return {heir.broker_id if heir is not None else "" for heir in heirs}
+
+        assert await cluster.nodes["broker1"].run(inside) == {"broker2"}
+        await cluster.stop_broker("broker1")
+        await world.clock.sleep(2.0)
+        for topic in topics:
+            assert await find(world, ["broker0"], topic) == "broker2:6660"
+        assert not owned(cluster, "broker0")
+
+    run(scenario, brokers=3)
+
+
+def test_a_drain_to_a_named_broker() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        await namespace(web, "orders")
+        await world.clock.sleep(2.0)
+        for number in range(20):
+            _ = await find(world, ["broker0"], f"persistent://public/orders/t{number}")
+        bundles = owned(cluster, "broker0")
+        others = owned(cluster, "broker1")
+        assert len(bundles) > 1
+        drain = "/admin/v2/brokers/broker0/drain"
+        for name, status, reason in (
+            (
+                "broker9",
+                404,
+                "no broker 'broker9' to drain to; there are broker0, broker1, broker2",
+            ),
+            ("broker0", 412, "broker broker0 cannot be drained to itself"),
+        ):
+            answered, body = await web("PUT", f"{drain}?destinationBroker={name}")
+            assert answered == status, body
+            assert reason in body["reason"]
+        # A rule forbids it: it is named, and nothing begins.
+        assert (await web("POST", POLICY, isolation("broker[01]", "public/orders")))[0] == 204
+        await world.clock.sleep(0.5)
+        answered, body = await web("PUT", f"{drain}?destinationBroker=broker2")
+        assert answered == 405
+        assert "policy 'orders' does not permit broker broker2" in body["reason"]
+        assert (await web("GET", drain))[1]["draining"] is False
+        assert (await web("DELETE", POLICY))[0] == 204
+        await world.clock.sleep(0.5)
+        bundles = owned(cluster, "broker0")
+        answered, state = await web("PUT", f"{drain}?destinationBroker=broker2")
+        assert answered == 200
+        assert state["destinationBroker"] == "broker2"
+        await world.clock.sleep(3.0)
+        state = {"draining": True, "bundlesLeft": 0, "destinationBroker": "broker2"}
+        assert await web("GET", drain) == (200, state)
+        assert {*bundles} <= {*owned(cluster, "broker2")}
+        assert {*others} <= {*owned(cluster, "broker1")}
+        # One that takes no bundles is refused.
+        answered, body = await web(
+            "PUT", "/admin/v2/brokers/broker1/drain?destinationBroker=broker0"
+        )
+        assert answered == 405
+        assert "broker broker0 takes no bundles: it drains" in body["reason"]
+        assert (await web("DELETE", drain))[1]["destinationBroker"] == ""
+
+    run(scenario, brokers=3)
+
+
 def test_groups_are_spread_at_lookup_and_by_the_balancer() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         names = [f"n{number}" for number in range(6)]

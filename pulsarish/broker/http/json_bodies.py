@@ -483,6 +483,7 @@ class LoadReportBody(msgspec.Struct, rename="camel"):
 class DrainBody(msgspec.Struct, rename="camel"):
     draining: bool
     bundles_left: int
+    destination_broker: str
 
 
 class BookieNameBody(msgspec.Struct, rename="camel"):

@@ -148,7 +148,7 @@ class Lookup:
         ownership = self._ownership
         for _ in range(_ROUNDS_MAX):
             me = ownership.registry.me
-            if me is not None and (heir := ownership.heir()) is not None:
+            if me is not None and (heir := ownership.heir(bundle)) is not None:
                 return Found(heir, bundle, redirect=True)
             if me is None or not ownership.serving:
                 raise ServiceNotReady(

@@ -514,14 +514,8 @@ class Ownership:
         if bundle is not None and (rules := self.placement.current):
             chosen = rules.choose(namespace_of(bundle), self._other_candidates(bundle, given))
             return chosen[0].broker if chosen else None
-        now = self._world.clock.monotonic()
         return min(
-            (
-                other
-                for other in self.registry.others()
-                if self.peers.fresh(other.instance_id, now, self._fresh_seconds)
-                and self.peers.takes(other.instance_id)
-            ),
+            filter(self.takes_bundles, self.registry.others()),
             key=lambda other: (
                 self.peers.bundles(other.instance_id) + (given or {}).get(other.instance_id, 0),
                 other.broker_id,
@@ -564,6 +558,13 @@ class Ownership:
         return best if self.peers.bundles(best.instance_id) + 2 <= len(self.owned) else None
 
     # -- rules of placement
+
+    def takes_bundles(self, other: BrokerRegistration) -> bool:
+        """Return whether another broker answers, and neither drains nor stops."""
+        now = self._world.clock.monotonic()
+        return self.peers.fresh(other.instance_id, now, self._fresh_seconds) and self.peers.takes(
+            other.instance_id
+        )
 
     def check_destination(self, bundle: Bundle, to: BrokerRegistration) -> None:
         """Raise ``NotAllowed``, which names the rule, if another broker may not have a bundle of
@@ -625,13 +626,15 @@ class Ownership:
             in_group - (1 if group and bundle in self.owned else 0),
         )
 
-    def heir(self) -> BrokerRegistration | None:
-        """While this broker stops, return the other broker with the fewest bundles, if possible
-        one that takes more; ``None`` otherwise, or without another broker.
+    def heir(self, bundle: Bundle) -> BrokerRegistration | None:
+        """While this broker stops, return the other broker that should have a bundle next: the one
+        that rules of placement choose, otherwise the one with the fewest bundles, if possible one
+        that takes more; ``None`` if it does not stop, or without another broker.
         """
         if not self._stopped or not self.registry.others():
             return None
-        return min(
+        chosen = self.least_loaded(bundle=bundle) if self.placement.current else None
+        return chosen or min(
             self.registry.others(),
             key=lambda other: (
                 not self.peers.takes(other.instance_id),

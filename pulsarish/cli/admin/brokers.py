@@ -162,9 +162,16 @@ def _load_row(broker: str, admin: Admin) -> dict[str, Any]:
     show_default=True,
     help="How long to wait until the broker has no bundle; 0: do not wait.",
 )
+@click.option(
+    "--to",
+    metavar="BROKER",
+    default="",
+    help="The broker that gets all of them. Without it each goes to the broker with the fewest "
+    "that may have it.",
+)
 @admin_option
 @output_option
-def drain(broker: str, wait_seconds: float, admin: Admin, output: str) -> None:
+def drain(broker: str, wait_seconds: float, to: str, admin: Admin, output: str) -> None:
     """Move all bundles of a broker to other brokers, and give it none until: pulsarish brokers
     undrain, or until its process ends.
 
@@ -173,9 +180,10 @@ def drain(broker: str, wait_seconds: float, admin: Admin, output: str) -> None:
     \b
     Examples:
       pulsarish brokers drain broker-2
+      pulsarish brokers drain broker-2 --to broker-3
       pulsarish brokers drain broker-2 --wait-seconds 0     # do not wait
     """
-    state = admin.brokers.drain(broker)
+    state = admin.brokers.drain(broker, destination=to)
     deadline = time.monotonic() + wait_seconds
     with Progress(f"moving the bundles of {broker}"):
         while state["draining"] and state["bundlesLeft"] and time.monotonic() < deadline:

@@ -41,6 +41,10 @@ __all__ = ["BrokerRoutes"]
 _BROKERS: Final = "/admin/v2/brokers"
 _CONFIGURATION: Final = _BROKERS + "/configuration"
 _TEXT: Final = "text/plain"
+_DESTINATION: Final = Parameter(
+    "destinationBroker",
+    "Id or HTTP address of the broker that gets all bundles; those that may have them without it.",
+)
 
 
 class BrokerRoutes:
@@ -136,6 +140,7 @@ class BrokerRoutes:
                 admin,
                 "Move all bundles of a broker to others, and give it none until the drain or its "
                 "process ends.",
+                parameters=(_DESTINATION,),
                 answers=DrainBody,
                 owner=True,
                 statuses=(405,),
@@ -273,8 +278,20 @@ class BrokerRoutes:
 
     async def _drain(self, call: Call) -> HttpResponse:
         await self._require(call)
-        self._draining.start()
+        self._draining.start(self._destination(call))
         return self._drained()
+
+    def _destination(self, call: Call) -> BrokerRegistration | None:
+        """Return the broker that is to get the bundles, if the query names one."""
+        name = call.text(_DESTINATION.name)
+        if not name:
+            return None
+        alive = self._ownership.registry.alive.values()
+        found = broker_named(alive, name, call.listener)
+        if found is None:
+            ids = ", ".join(sorted(broker.broker_id for broker in alive))
+            raise NotFound(f"there is no broker {name!r} to drain to; there are {ids}")
+        return found
 
     async def _undrain(self, call: Call) -> HttpResponse:
         await self._require(call)
@@ -286,7 +303,9 @@ class BrokerRoutes:
         return self._drained()
 
     def _drained(self) -> HttpResponse:
-        return answer(DrainBody(self._draining.is_on, self._draining.bundles_left))
+        return answer(
+            DrainBody(self._draining.is_on, self._draining.bundles_left, self._draining.to)
+        )
 
     async def _health(self, call: Call) -> HttpResponse:
         reason = self._unready_reason()

@@ -26,6 +26,21 @@ def test_the_health_of_a_broker_has_its_warnings(server: AdminServer) -> None:
     assert json.loads(shown)["warnings"] == []
 
 
+def test_a_broker_is_drained_to_a_named_one(server: AdminServer) -> None:
+    state = {"draining": True, "bundlesLeft": 0, "destinationBroker": "b-1"}
+    server.answer("PUT /admin/v2/brokers/b-0/drain", body=state)
+    done = run(server, "brokers", "drain", "b-0", "--to", "b-1", "-o", "json")
+    assert json.loads(done.stdout) == state
+    assert [path for _, path, _ in server.requests] == [
+        "/admin/v2/brokers/b-0/drain?destinationBroker=b-1"
+    ]
+    reason = "broker b-1 takes no bundles: it drains"
+    server.answer("PUT /admin/v2/brokers/b-0/drain", 405, body={"reason": reason})
+    refused = run(server, "brokers", "drain", "b-0", "--to", "b-1")
+    assert refused.exit_code != 0
+    assert reason in refused.stderr
+
+
 def test_the_load_of_all_brokers_is_summed_up(server: AdminServer) -> None:
     names = ("Bundles", "Topics", "Producers", "Consumers")
     report = {
