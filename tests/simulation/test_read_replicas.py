@@ -8,6 +8,7 @@ import asyncio
 
 import pytest
 
+from pulsarish.broker.clients.commands import Subscribe
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
@@ -198,12 +199,32 @@ def test_what_is_refused() -> None:
         client = brokered.client()
         await publish(client, 0, 1)
         for topic, options, error, said in (
-            (TOPIC, {"is_read_compacted": True}, InvalidArgument, "cannot read compacted"),
+            (
+                TOPIC,
+                {"is_read_compacted": True},
+                InvalidArgument,
+                "leave out replica, and the owner serves.* or is_read_compacted, and any broker",
+            ),
             (f"{TOPIC}-partition-7", {}, TopicNotFound, "does not exist"),
             ("non-persistent://public/default/n", {}, NotAllowed, "stores nothing"),
             (TOPIC, {"replica": 1}, InvalidArgument, "replica is 1"),
         ):
             with pytest.raises(error, match=said):
                 await client.create_reader(topic, MessageId.earliest, **{"replica": True} | options)
+
+        # A client that does not check this itself.
+        reader = await read_on(brokered)
+        (other,) = set(brokered.cluster.brokers) - {owner_of(brokered)}
+        replica = brokered.cluster.brokers[other]._topics.replicas.open[TOPIC]
+        for command, said in (
+            (Subscribe(1, 1, TOPIC, "s", durable=True), "no durable subscriptions: leave replica"),
+            (
+                Subscribe(1, 1, TOPIC, "s", durable=False, read_compacted=True),
+                "no compacted view: leave replica out, and the owner .* or read_compacted",
+            ),
+        ):
+            with pytest.raises(NotAllowed, match=said):
+                await replica.subscribe(command, None, "client")  # type: ignore[arg-type]
+        await reader.close()
 
     play_with_brokers(scenario, brokers=2, seeds=1)

@@ -99,9 +99,16 @@ class ReplicaTopic:
         ``TooManyRequests``, the errors of the log when it searches for a time, or why the replica
         is closed.
         """
-        if command.durable or command.read_compacted:
-            what = "durable subscriptions" if command.durable else "compacted reads"
-            raise NotAllowed(f"a replica of {self.name} has no {what}: leave replica out")
+        if command.durable:
+            raise NotAllowed(
+                f"a replica of {self.name} has no durable subscriptions: leave replica out"
+            )
+        if command.read_compacted:
+            raise NotAllowed(
+                f"a replica of {self.name} has no compacted view: leave replica out, and the owner "
+                "serves the view and then the log, or read_compacted, and the replica serves the "
+                "whole log"
+            )
         self.topic_limits.check_subscribe_rate(command, address)
         check_name("subscription", command.subscription)
         start = await self.log.landing(

@@ -360,7 +360,12 @@ class ConsumerOptions:
         self.replica = check_flag("replica", replica)
         """Readers: whether any broker serves them, rather than the owner."""
         if self.replica and self.is_read_compacted:
-            raise InvalidArgument("replica cannot read compacted: leave replica out, or the other")
+            raise InvalidArgument(
+                "replica=True and is_read_compacted=True do not go together, because only the "
+                "owner of a topic has its compacted view: leave out replica, and the owner serves "
+                "the view and then the log, or is_read_compacted, and any broker serves the whole "
+                "log"
+            )
 
     def _add_filter(self, text: str) -> None:
         """Put the condition that messages must fulfil into the subscription's properties."""
