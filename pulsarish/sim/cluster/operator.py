@@ -51,6 +51,7 @@ _MOVED_SHARE: Final = 0.7
 _SPLIT_SHARE: Final = 0.3
 _BUNDLES_MAX: Final = 12
 _RULE_PAUSE_SECONDS: Final = 1.0
+_BINDINGS_MAX: Final = 30
 _CLUSTER: Final = "/admin/v2/clusters/pulsarish"
 _ISOLATION: Final = f"{_CLUSTER}/namespaceIsolationPolicies/own"
 _DOMAINS: Final = f"{_CLUSTER}/failureDomains"
@@ -252,9 +253,18 @@ class Operator:
             await self._change(asked, method, target, None if method == "DELETE" else body)
 
     async def bind_to(self, broker: str) -> None:
-        """Have one broker serve the namespace, and no other one, whatever the rules were."""
-        await self._change(broker, "DELETE", _GROUP)
-        await self._change(broker, "POST", _ISOLATION, _isolation([broker]))
+        """Have one broker serve the namespace, and no other one, whatever the rules were.
+
+        Brokers may be starting: what has no answer is asked for again.
+        """
+        for method, target, body in (
+            ("DELETE", _GROUP, None),
+            ("POST", _ISOLATION, _isolation([broker])),
+        ):
+            for _ in range(_BINDINGS_MAX):
+                if await self._change(broker, method, target, body):
+                    break
+                await asyncio.sleep(_RULE_PAUSE_SECONDS)
 
     async def _bundles(self, broker: str) -> list[Bundle]:
         """Return the bundles of the namespace as a broker lists them; none without an answer."""
@@ -272,15 +282,19 @@ class Operator:
             self.stage.trace(f"bundles at {broker} failed: {error!r}")
             return []
 
-    async def _change(self, broker: str, method: str, target: str, body: object = None) -> None:
-        async def inside(world: World) -> None:
+    async def _change(self, broker: str, method: str, target: str, body: object = None) -> bool:
+        """Return whether the change was made."""
+
+        async def inside(world: World) -> bool:
             response = await administer(self.stage, world, broker, method, target, body)
             self.stage.counts.rules += response.status < 300 and body is not None
+            return response.status < 300
 
         try:
-            await self.node.run(inside)
+            return await self.node.run(inside)
         except (NodeDied, StreamBroken, TimeoutError) as error:
             self.stage.trace(f"{method} {target} has no answer: {error!r}")
+            return False
 
     async def take_deduplication_back(self) -> None:
         await self._set_policy(self.cluster.brokers[0], DEDUPLICATION, None)

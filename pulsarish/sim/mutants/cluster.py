@@ -424,8 +424,8 @@ def judge(result: Result) -> None:
 
 
 def _of_any_ledger(was: Any) -> object:
-    def by_number(cache: ReadCache, _ledger_id: int, *rest: Any) -> object:
-        return was(cache, 0, *rest)
+    def by_number(cache: ReadCache, _ledger_id: int, *rest: Any, **how: Any) -> object:
+        return was(cache, 0, *rest, **how)
 
     return by_number
 
