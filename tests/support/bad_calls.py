@@ -259,7 +259,7 @@ BAD_CALLS = [
     BadCall(
         "client.create_reader",
         lambda c: c.create_reader("t", MessageId.earliest, replica=True, is_read_compacted=True),
-        "replica cannot read compacted",
+        "do not go together",
     ),
     BadCall("client.create_table_view", lambda c: c.create_table_view(5), "topic is 5"),
     BadCall(
