@@ -255,9 +255,11 @@ class Operator:
     async def bind_to(self, broker: str) -> None:
         """Have one broker serve the namespace, and no other one, whatever the rules were.
 
-        Brokers may be starting: what has no answer is asked for again.
+        Brokers may be starting: what has no answer is asked for again. The broker may still drain
+        because it missed the end of its drain.
         """
         for method, target, body in (
+            ("DELETE", f"/admin/v2/brokers/{broker}/drain", None),
             ("DELETE", _GROUP, None),
             ("POST", _ISOLATION, _isolation([broker])),
         ):
