@@ -91,6 +91,13 @@ address.
     help="Of each message: 9 is delivered first, 0 last; without it, 4. Only where the topic has "
     "the policy message-priority-window.",
 )
+@click.option(
+    "--deliver-after",
+    metavar="DURATION",
+    callback=values.duration,
+    help="When shared and key-shared subscriptions get each message: 90s, 12h; without it, at "
+    "once.",
+)
 @acked_option
 @url_option
 def produce(
@@ -105,6 +112,7 @@ def produce(
     compression: str,
     expires_after: timedelta | None,
     priority: int | None,
+    deliver_after: timedelta | None,
     acked: Path | None,
     url: str,
 ) -> None:
@@ -116,6 +124,7 @@ def produce(
       pulsarish produce flights -f flights.jsonl --key-from tailnum
       pulsarish produce prices -m 17.3 --expires-after 10m
       pulsarish produce jobs -m urgent --priority 9
+      pulsarish produce reminders -m "call back" --deliver-after 1h
     """
     import pulsarish
 
@@ -152,6 +161,7 @@ def produce(
                     properties=properties,
                     expires_after=expires_after,
                     priority=priority,
+                    deliver_after=deliver_after,
                 )
                 count += 1
             producer.flush()

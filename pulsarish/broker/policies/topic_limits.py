@@ -328,6 +328,7 @@ class DispatchLimits:
         self._config = config
         self._clock = clock
         self._own = RateLimit()
+        self._messages_per_entry = 0.0  # of the last read; 0: not known yet
         self.policies_changed()
 
     def policies_changed(self) -> None:
@@ -342,6 +343,9 @@ class DispatchLimits:
     def allowed(self) -> tuple[float, int, int]:
         """Return the seconds to wait (0: read now), and the most entries and bytes of the next
         read.
+
+        How many messages the next entries have is judged by those of the last read. Before the
+        first one, a limit of messages allows one entry.
         """
         if self._topic_limits.relative:
             self.policies_changed()
@@ -355,7 +359,10 @@ class DispatchLimits:
                 wait_seconds = limit.wait_seconds(now)
                 if wait_seconds:
                     return min(wait_seconds, RATE_WAIT_MAX_SECONDS), 0, 0
-                entries_max = int(min(entries_max, max(1, limit.messages.available(now))))
+                if limit.messages.rate > 0:
+                    per_entry = self._messages_per_entry
+                    allowed = limit.messages.available(now) / per_entry if per_entry else 1
+                    entries_max = int(min(entries_max, max(1, allowed)))
                 bytes_max = int(min(bytes_max, max(1, limit.size_bytes.available(now))))
         return 0.0, entries_max, bytes_max
 
@@ -393,6 +400,10 @@ class DispatchLimits:
         return name.name.replace(
             "_", "-"
         ), f"{shown_rate(rate.messages, rate.size_bytes)} in {rate.period_seconds} s"
+
+    def note_read(self, entries: int, messages: int) -> None:
+        """Note how many messages a read of ``entries``, 1 or more, brought."""
+        self._messages_per_entry = messages / entries
 
     def take(self, messages: int, size_bytes: int) -> None:
         """Count messages and bytes that were read for delivery."""

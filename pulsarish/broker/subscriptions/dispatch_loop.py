@@ -362,6 +362,8 @@ class DispatchLoop:
                 )
             marks.reading_since_ms = 0
             reads.succeeded(read, ready, end)
+            if messages:
+                self._limits.note_read(len(ready), messages)
             self._count_read(read, reads, messages, size_bytes)
         if (
             log.terminated

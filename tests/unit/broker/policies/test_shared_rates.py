@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -113,9 +114,10 @@ def test_rates_begin_change_and_end_while_the_broker_runs() -> None:
 def test_subscriptions_of_all_topics_share_what_the_broker_delivers() -> None:
     topics = Topics(dispatch_throttling_rate_in_msg=10, dispatch_throttling_rate_in_byte=1_000)
     first, second = topics.first.dispatch_limits(), topics.second.dispatch_limits()
-    assert second.allowed() == (0.0, 10, 1_000)
+    assert second.allowed() == (0.0, 1, 1_000)
+    first.note_read(8, 8)
     first.take(8, 100)
-    assert second.allowed() == (0.0, 2, 900)
+    assert first.allowed() == (0.0, 2, 900)
     second.take(4, 100)
     assert first.allowed() == (pytest.approx(0.3), 0, 0)
     assert first.reached() == (
@@ -131,3 +133,31 @@ def test_subscriptions_of_all_topics_share_what_the_broker_delivers() -> None:
     first.policies_changed()
     first.take(5, 0)
     assert first.reached() == ("dispatch-rate", "1 message in 1 s")
+
+
+def test_a_read_is_as_long_as_its_messages_are_allowed() -> None:
+    topics = Topics(dispatch_throttling_rate_in_msg=1_000)
+    limits = topics.first.dispatch_limits()
+    read_seconds: list[float] = []
+    delivered = 0
+    while topics.clock.now < 110.0:
+        wait_seconds, entries_max, _ = limits.allowed()
+        if not wait_seconds:
+            limits.note_read(entries_max, entries_max * 200)
+            limits.take(entries_max * 200, entries_max)
+            delivered += entries_max * 200
+            read_seconds.append(topics.clock.now)
+        assert delivered <= 1_000 * (topics.clock.now - 100.0) + 1_000 + 200, "and one batch"
+        topics.clock.now += 0.01
+    assert delivered >= 10_000
+    assert max(b - a for a, b in itertools.pairwise(read_seconds)) < 0.5, "it does not stand still"
+
+
+def test_a_limit_of_bytes_does_not_limit_the_entries_of_a_read() -> None:
+    topics = Topics(dispatch_throttling_rate_in_byte=1_000)
+    config = topics.config
+    assert topics.first.dispatch_limits().allowed() == (
+        0.0,
+        config.dispatcher_max_read_batch_size,
+        1_000,
+    )
