@@ -848,7 +848,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             ),
             extra=DYNAMIC,
         ),
-    ] = 1_000
+    ] = 500
     delayed_delivery_max_delay_in_millis: Annotated[
         int,
         Meta(

@@ -296,7 +296,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether shared subscriptions respect delivery times."""
 
     active: bool
-    tick_ms: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(name="tickTime", default=1_000)
+    tick_ms: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(name="tickTime", default=500)
     max_delay_ms: Annotated[int, Meta(ge=0)] = msgspec.field(
         name="maxDeliveryDelayInMillis", default=0
     )

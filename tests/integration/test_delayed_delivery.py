@@ -43,11 +43,12 @@ def test_messages_come_when_they_are_due_and_not_before(kind: ConsumerType) -> N
         ordered = await client.subscribe(TOPIC, "ordered", initial_position=EARLIEST)
         producer = await client.create_producer(TOPIC, batching_enabled=True)
         now = broker_ms(brokered)
+        late = now // 60_000 * 60_000 + 120_001  # just after a tick, so that rounding delays most
         dues = {
-            "soon": now + 3_000,
-            "late": now + 60_000,
+            "soon": late - 57_000,
+            "late": late,
             "past": now - 5_000,
-            "later": now + 30_000,
+            "later": late - 30_000,
         }
         for name, due in dues.items():
             _ = producer.send_soon(name.encode(), deliver_at=due, partition_key=name)
@@ -62,7 +63,8 @@ def test_messages_come_when_they_are_due_and_not_before(kind: ConsumerType) -> N
         for name in ("soon", "later", "late"):
             message = await consumer.receive()
             assert message.data().decode() == name
-            assert dues[name] <= broker_ms(brokered) <= dues[name] + 1_500
+            waited = broker_ms(brokered) - dues[name]
+            assert 0 <= waited <= 600, "with a slow network and client, less than a second"
             assert message.redelivery_count() == 0
             await consumer.acknowledge(message)
         assert (await brokered.stats(TOPIC))["subscriptions"]["s"]["msgDelayed"] == 0
@@ -140,7 +142,7 @@ def test_too_many_are_visible_and_stop_reading() -> None:
             TOPIC, "s", consumer_type=ConsumerType.Shared, initial_position=EARLIEST
         )
         producer = await client.create_producer(TOPIC)
-        due = broker_ms(brokered) + 8_000  # too soon to be stored
+        due = broker_ms(brokered) + 4_000  # too soon to be stored
         for number in range(8):
             await producer.send(str(number).encode(), deliver_at=due)
         await producer.send(b"now")
