@@ -101,8 +101,10 @@ def _limit(name: str, what: str, namespace: str, topic: str) -> Policy:
 
 def _rate(messages: str, size: str) -> tuple[Field, ...]:
     return (
-        Field(messages, "messages", "count", "Number of messages.", "1000", (), False, True),
-        Field(size, "bytes", "bytes", "Number of bytes.", "1MB", (), False, True),
+        Field(
+            messages, "messages", "count", "Number of messages; 0: any.", "1000", (), False, True
+        ),
+        Field(size, "bytes", "bytes", "Number of bytes; 0: any.", "1MB", (), False, True),
     )
 
 
@@ -447,7 +449,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
                 "subscribeThrottlingRatePerConsumer",
                 "count",
                 "count",
-                "Number of times.",
+                "Number of times; 0: any.",
                 "10",
                 (),
                 False,

@@ -542,11 +542,15 @@ def test_who_may_come_changes_live() -> None:
         ):
             assert (await web("POST", f"{PATH}/{word}", value))[0] == 204
         await world.clock.sleep(1.0)
-        with pytest.raises(PulsarishError, match="max_producers_per_topic"):
+        with pytest.raises(
+            PulsarishError, match=r"max_producers_per_topic \(1\): close a producer"
+        ):
             await publish.open(2, TOPIC, "q")
         with pytest.raises(SubscriptionNotFound):
             await consume.subscribe(8, TOPIC, "new")
-        with pytest.raises(PulsarishError, match="max_consumers_per_topic"):
+        with pytest.raises(
+            PulsarishError, match=r"max_consumers_per_topic \(1\): close a consumer"
+        ):
             await consume.subscribe(8, TOPIC, "s")
         assert (await web("POST", f"{PATH}/maxConsumers", 0))[0] == 204
         await world.clock.sleep(1.0)

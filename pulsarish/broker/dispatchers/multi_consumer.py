@@ -80,8 +80,8 @@ class MultiConsumerDispatcher(Dispatcher):
         """Connect a consumer. Raises ``ConsumerBusy`` at the limit."""
         if 0 < self._consumers_max <= len(self.consumers):
             raise ConsumerBusy(
-                f"the subscription has {len(self.consumers)} consumers, the limit "
-                "max_consumers_per_subscription"
+                "the subscription has reached max_consumers_per_subscription "
+                f"({self._consumers_max}): close a consumer, or raise the limit"
             )
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: (c.priority_level, c.order))

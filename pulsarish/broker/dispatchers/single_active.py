@@ -81,8 +81,8 @@ class SingleActiveDispatcher(Dispatcher):
             )
         if 0 < self._consumers_max <= len(self.consumers):
             raise ConsumerBusy(
-                f"the subscription has {len(self.consumers)} consumers, the limit "
-                "max_consumers_per_subscription"
+                "the subscription has reached max_consumers_per_subscription "
+                f"({self._consumers_max}): close a consumer, or raise the limit"
             )
         self.consumers.append(consumer)
         self._choose()

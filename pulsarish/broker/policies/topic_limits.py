@@ -233,7 +233,8 @@ class TopicLimits:
         limit = self.policies[model.MAX_PRODUCERS_PER_TOPIC]
         if 0 < limit <= there:
             raise ProducerBusy(
-                f"topic {self._name} has {there} producers, the limit max_producers_per_topic"
+                f"topic {self._name} has reached max_producers_per_topic ({limit}): close a "
+                "producer, or raise the limit"
             )
 
     def check_delay(self, due_ms: int) -> None:
@@ -269,7 +270,8 @@ class TopicLimits:
         limit = self.policies[model.MAX_CONSUMERS_PER_TOPIC]
         if 0 < limit <= there:
             raise ConsumerBusy(
-                f"topic {self._name} has {there} consumers, the limit max_consumers_per_topic"
+                f"topic {self._name} has reached max_consumers_per_topic ({limit}): close a "
+                "consumer, or raise the limit"
             )
         enabled = self.policies[model.SUBSCRIPTION_TYPES_ENABLED]
         if enabled and command.type.title not in enabled:
@@ -299,8 +301,8 @@ class TopicLimits:
         limit = self.policies[model.MAX_SUBSCRIPTIONS_PER_TOPIC]
         if 0 < limit <= there:
             raise NotAllowed(
-                f"topic {self._name} has {there} subscriptions, the limit "
-                "max_subscriptions_per_topic"
+                f"topic {self._name} has reached max_subscriptions_per_topic ({limit}): delete a "
+                "subscription, or raise the limit"
             )
 
 

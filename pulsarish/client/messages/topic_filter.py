@@ -18,7 +18,11 @@ __all__ = ["TopicFilter", "Wildcard", "filter_of"]
 _log = get_logger("client")
 
 _DOMAINS: Final = ("persistent", "non-persistent")
-_EXAMPLE: Final = "persistent://public/default/orders-.*"
+_PATTERN, _WILDCARD = "topic pattern", "wildcard"
+_EXAMPLES: Final = {
+    _PATTERN: "persistent://public/default/orders-.*",
+    _WILDCARD: "persistent://public/default/orders.*",
+}
 
 
 class Wildcard:
@@ -32,7 +36,7 @@ class Wildcard:
     def __init__(self, text: str) -> None:
         """Raises ``InvalidArgument``, which names the wrong token, or ``InvalidTopicName``."""
         self.text = check_text("wildcard", text)
-        self.domain, self.namespace, local = _parts(self.text, "wildcard")
+        self.domain, self.namespace, local = _parts(self.text, _WILDCARD)
         self.pattern = wildcard_pattern(local)
 
     def __repr__(self) -> str:
@@ -60,7 +64,7 @@ def filter_of(topic: re.Pattern[str] | Wildcard, mode: RegexSubscriptionMode) ->
         text, domain, namespace, pattern = topic.text, topic.domain, topic.namespace, topic.pattern
     else:
         text = _checked(topic)
-        domain, namespace, pattern = _parts(text, "topic pattern")
+        domain, namespace, pattern = _parts(text, _PATTERN)
     persistent = mode is not RegexSubscriptionMode.NonPersistentOnly
     non_persistent = mode is not RegexSubscriptionMode.PersistentOnly
     if domain and not (persistent if domain == "persistent" else non_persistent):
@@ -103,14 +107,14 @@ def _parts(text: str, what: str) -> tuple[str, str, str]:
         domain, rest = "", text
     elif domain not in _DOMAINS:
         raise InvalidTopicName(
-            f"{what} {shown(text)}: unknown domain {domain!r}; write it like {_EXAMPLE}"
+            f"{what} {shown(text)}: unknown domain {domain!r}; write it like {_EXAMPLES[what]}"
         )
     if not separator and "/" not in rest:
         return domain, "public/default", rest
     parts = rest.split("/", 2)
     if len(parts) < 3 or not parts[2]:
         raise InvalidTopicName(
-            f"{what} {shown(text)} has no tenant/namespace/name; write it like {_EXAMPLE}"
+            f"{what} {shown(text)} has no tenant/namespace/name; write it like {_EXAMPLES[what]}"
         )
     try:
         check_name("tenant", parts[0])

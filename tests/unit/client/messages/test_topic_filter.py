@@ -98,6 +98,11 @@ def test_a_wrong_pattern_is_refused_before_a_broker_is_asked(
     assert text in str(refused.value)
 
 
+def test_a_wildcard_without_a_namespace_is_shown_one_that_has_it() -> None:
+    with pytest.raises(InvalidTopicName, match=r"like persistent://public/default/orders\.\*$"):
+        Wildcard("acme/orders.>")
+
+
 @pytest.mark.parametrize("text", ["acme/orders.*", "acme/*/orders", "orders.>.x", "kafka://a/b/c"])
 def test_a_wrong_wildcard_is_refused(text: str) -> None:
     with pytest.raises((InvalidArgument, InvalidTopicName)):
