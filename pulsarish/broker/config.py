@@ -1064,7 +1064,10 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
     load_balancer_bundle_rest_seconds: Annotated[
         float,
         Meta(
-            ge=0, description="A bundle that the balancer moved stays for this long.", extra=DYNAMIC
+            ge=0,
+            description="A bundle that the balancer moved stays for this long, or until another "
+            "broker comes.",
+            extra=DYNAMIC,
         ),
     ] = 300.0
     load_balancer_wait_seconds: Annotated[

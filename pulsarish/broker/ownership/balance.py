@@ -11,7 +11,8 @@ What keeps it calm:
 * Brokers that are within ``start`` of the average are left alone. Once they are not, bundles move
   until all are within the smaller ``stop``.
 * A move must lower the greater one of the two loads by at least half of what moves.
-* A bundle that moved, or whose move failed, rests.
+* A bundle that moved, or whose move failed, rests, at most until another broker comes: that one
+  gets its share of all bundles.
 * Nothing moves for a while after a broker came or went, so a rolling restart is not followed by
   moves that the next restart undoes.
 * A bundle's work is smoothed. After a change of owner it counts at least as much as before, until
@@ -48,7 +49,7 @@ class BalanceLimits:
 
     Args:
         start: distance from the average load at which moves begin, as a share of the average.
-        rest_seconds: how long a bundle stays where it was moved to.
+        rest_seconds: how long a bundle stays where it was moved to, unless a broker comes.
         wait_seconds: how long nothing moves after a broker came or went.
         moves_max: moves of one round.
         moves_of_broker_max: moves away from one broker in one round.
@@ -171,6 +172,9 @@ class Balance:
         members = frozenset(instances)
         if members == self._members:
             return
+        if members - self._members:
+            for known in self._bundles.values():
+                known.rests_until = -math.inf
         self._members = members
         self._waits_until = now + self._limits.wait_seconds
         for name in [name for name in self._brokers if name not in members]:

@@ -160,6 +160,30 @@ def test_a_bundle_that_moved_rests() -> None:
     assert moved.keys() & {move.bundle for move in cluster.moves}
 
 
+def test_a_broker_that_comes_gets_its_share_though_bundles_have_just_moved() -> None:
+    cluster = Cluster({"a": bundles(4), "b": []}, BalanceLimits(rest_seconds=300.0))
+    cluster.run(60.0)
+    del cluster.owned["a"], cluster.cpu["a"]
+    cluster.owned["b"] = bundles(4)
+    cluster.owned["a2"], cluster.cpu["a2"] = [], 0.0
+    cluster.run(60.0)
+    assert cluster.counts() == [2, 2]
+    cluster.owned["c"], cluster.cpu["c"] = [], 0.0
+    cluster.run(60.0)
+    assert cluster.counts() == [1, 1, 2]
+
+
+def test_a_bundle_rests_when_a_broker_goes() -> None:
+    cluster = Cluster({"a": bundles(4), "b": [], "c": []}, BalanceLimits(rest_seconds=300.0))
+    cluster.run(60.0)
+    moved = {move.bundle for move in cluster.moves}
+    cluster.owned["b"] += cluster.owned.pop("c")
+    del cluster.cpu["c"]
+    cluster.moves.clear()
+    cluster.run(60.0)
+    assert moved.isdisjoint(move.bundle for move in cluster.moves)
+
+
 def test_a_failed_move_is_not_tried_again_at_once() -> None:
     cluster = Cluster({"a": bundles(2), "b": []})
     cluster.run(CALM)
