@@ -21,6 +21,7 @@ from pulsarish.model.errors import (
     ConnectError,
     InvalidArgument,
     InvalidConfiguration,
+    MetadataUnavailable,
     NotAllowed,
     NotFound,
     PulsarishError,
@@ -55,6 +56,7 @@ Ids = list[int]
 _REDIRECTS_MAX: Final = 5
 _PORTS: Final = {"http": 8080, "https": 8443}
 _ERROR_CODE_HEADER: Final = "x-pulsarish-error-code"
+_METADATA_UNAVAILABLE: Final = str(MetadataUnavailable.code)
 _ERRORS: Final[dict[int, type[PulsarishError]]] = {
     400: InvalidArgument,
     401: AuthenticationError,
@@ -201,17 +203,24 @@ class Transport:
     ) -> tuple[int, dict[str, str], bytes]:
         """Return the answer of the first broker that can be reached.
 
-        The next request tries that broker first.
+        The next request tries that broker first. A broker that cannot read metadata does not know
+        the owner of a topic, and the owner itself may be another one of these: it needs none.
         """
         failures: list[str] = []
+        unknown: tuple[int, dict[str, str], bytes] | None = None
         for index, (host, port) in enumerate(self._addresses):
             try:
                 answer = self._once(host, port, method, target, data)
             except ConnectError as error:
                 failures.append(str(error))
                 continue
+            if method == "GET" and answer[1].get(_ERROR_CODE_HEADER) == _METADATA_UNAVAILABLE:
+                unknown = unknown or answer
+                continue
             self._addresses.insert(0, self._addresses.pop(index))
             return answer
+        if unknown is not None:
+            return unknown
         raise ConnectError(
             f"{'; '.join(failures)}; is a broker running there, is --admin-url "
             "(PULSARISH_ADMIN_URL) right?"

@@ -72,6 +72,8 @@ class Lookup:
         Raises ``NotFound`` (the namespace), ``OwnerSilent``, ``ServiceNotReady``,
         ``MetadataUnavailable``.
         """
+        if self._ownership.registry.away and (here := self.at_once(name)) is not None:
+            return here
         self.lookups_count += 1
         return await self._with_bundle(
             name, lambda bundle: self.find_bundle(bundle, authoritative=authoritative)

@@ -14,6 +14,7 @@ from pulsarish.model.errors import (
     ConnectError,
     InvalidArgument,
     InvalidConfiguration,
+    MetadataUnavailable,
     NotEmpty,
     NotFound,
     PulsarishError,
@@ -94,6 +95,33 @@ def test_redirects_lead_to_the_owner_with_method_and_body(server: AdminServer) -
         assert owner.requests == [
             ("PUT", f"{path}?authoritative=true", {"ledgerId": 3, "entryId": 4})
         ]
+
+
+def test_what_a_broker_without_metadata_cannot_say_is_asked_of_the_next(
+    server: AdminServer,
+) -> None:
+    away = {"X-Pulsarish-Error-Code": str(MetadataUnavailable.code)}
+    path = "/admin/v2/persistent/public/default/t/stats"
+    server.answer(f"GET {path}", 503, {"reason": "the service is away"}, away)
+    with admin_server() as owner:
+        admin = Admin(f"{server.url},{owner.url.removeprefix('http://')}")
+        owner.answer(f"GET {path}", 503, {"reason": "it is away here, too"}, away)
+        with pytest.raises(MetadataUnavailable, match="the service is away"):
+            admin.topics.stats("t")
+        assert len(owner.requests) == 1
+        owner.answer(f"GET {path}", 200, {"msgRateIn": 1.0})
+        assert admin.topics.stats("t")["msgRateIn"] == 1.0
+
+
+def test_what_a_broker_without_metadata_did_not_do_is_not_sent_to_the_next(
+    server: AdminServer,
+) -> None:
+    away = {"X-Pulsarish-Error-Code": str(MetadataUnavailable.code)}
+    server.answer("PUT /admin/v2/persistent/public/default/t/unload", 503, {"reason": "r"}, away)
+    with admin_server() as other:
+        with pytest.raises(MetadataUnavailable):
+            Admin(f"{server.url},{other.url.removeprefix('http://')}").topics.unload("t")
+        assert other.requests == []
 
 
 def test_redirects_without_end_are_given_up(server: AdminServer) -> None:
