@@ -4,16 +4,20 @@ them over (rule 19).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
+from pulsarish.broker.broker import Broker
 from pulsarish.client.enums import InitialPosition
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import MetadataUnavailable, NotAllowed, ServiceNotReady, Timeout
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
 from pulsarish.sim.world.metadata_service import METADATA
 from pulsarish.wire.json_record import decode_record
 from tests.support.brokered import Brokered, play_with_brokers
@@ -42,6 +46,10 @@ def _heal(brokered: Brokered, names: Sequence[str]) -> None:
     for name in names:
         brokered.sim.network.heal(name, METADATA)
         brokered.sim.network.heal(METADATA, name)
+
+
+async def _asked(broker: Broker, request: HttpRequest, _world: World) -> HttpResponse:
+    return await broker.http.handle(request)
 
 
 def _instances(brokered: Brokered) -> dict[str, str]:
@@ -85,6 +93,14 @@ def test_topics_are_served_while_the_service_is_away_and_after_its_return(broker
             await brokered.node(name).run(
                 lambda _world: owner._topics.unload(TopicName.parse(TOPIC))
             )
+        for path in (
+            ("admin", "v2", "persistent", "public", "default", "t", "partitions"),
+            ("admin", "v2", "persistent", "public", "default", "t", "stats"),
+            ("lookup", "v2", "topic", "persistent", "public", "default", "t"),
+        ):
+            request = HttpRequest("GET", "/" + "/".join(path), {}, {}, b"", path)
+            found = await brokered.node(name).run(partial(_asked, owner, request))
+            assert found.status == 200, found.body
         newcomer = brokered.client()
         late = await newcomer.create_producer(TOPIC)
         _ = await late.send(b"late")
@@ -108,6 +124,33 @@ def test_topics_are_served_while_the_service_is_away_and_after_its_return(broker
         _ = await other.send(b"new")
 
     play_with_brokers(scenario, seeds=1, brokers=brokers)
+
+
+@pytest.mark.parametrize("of_bundle", [True, False])
+def test_a_topic_is_not_closed_when_the_service_has_just_gone_silent(*, of_bundle: bool) -> None:
+    """Its broker does not know of the outage yet. No broker could open the topic again."""
+
+    async def scenario(brokered: Brokered) -> None:
+        producer = await brokered.client().create_producer(TOPIC)
+        _ = await producer.send(b"0")
+        topic = brokered.topic(TOPIC)
+        name = _owner_first(brokered)[0]
+        topics = brokered.cluster.brokers[name]._topics
+        (bundle,) = (each for each in topics.bundles.owned() if each.covers(topic.name))
+        _cut(brokered, list(brokered.cluster.brokers))
+        unload = asyncio.create_task(
+            brokered.node(name).run(
+                lambda _: topics.unload_bundle(bundle) if of_bundle else topics.unload(topic.name)
+            )
+        )
+        for number in range(20):
+            _ = await producer.send(b"%d" % number)
+            await brokered.world.clock.sleep(1.0)
+        with pytest.raises(MetadataUnavailable):
+            await unload
+        assert brokered.topic(TOPIC) is topic
+
+    play_with_brokers(scenario, seeds=1, brokers=2)
 
 
 def test_topics_are_served_when_the_service_has_ended_all_sessions_meanwhile() -> None:

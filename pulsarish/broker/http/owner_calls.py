@@ -115,6 +115,13 @@ class OwnerCalls:
         """
         self._ownership.check_destination(bundle, to)
 
+    def serves_without_metadata(self, name: TopicName) -> bool:
+        """Return whether this broker serves the topic while metadata cannot be read.
+
+        Such a topic has no partitions.
+        """
+        return self._lookup.serves_without_metadata(name)
+
     async def require(self, call: Call, name: TopicName) -> None:
         """Return only if this broker owns the topic.
 

@@ -194,6 +194,17 @@ class Ownership:
         if self._records.is_away:
             raise MetadataUnavailable(self._age.outage or "the metadata service is not reached now")
 
+    async def confirm_changes(self) -> None:
+        """Return once the metadata service has answered, so that owners can be changed now.
+
+        A service that has gone silent counts as away only when the session is lost. A topic that
+        was closed meanwhile could not be opened before the service is back.
+
+        Raises ``MetadataUnavailable``.
+        """
+        self.check_changes()
+        await self._records.sync(paths.OWNERS)
+
     def _check_outage(self) -> None:
         if self.registry.away and (why := self._why_end(begins=False)):
             self.registry.gone(f"the metadata session is lost, and {why}")

@@ -76,7 +76,7 @@ class LoadedTopics:
         self._records = records
         self._ledgers = ledgers
         self._namespaces = namespaces
-        self._check_changes = ownership.check_changes
+        self._confirm_changes = ownership.confirm_changes
         self.bundles = ServedBundles(world.clock, ownership)
         self._policies = LivePolicies(
             world,
@@ -270,9 +270,10 @@ class LoadedTopics:
 
         Raises ``MetadataUnavailable`` while no broker could load it again.
         """
+        if name.full in self.loaded:
+            await self._confirm_changes()
         topic = self.loaded.get(name.full)
         if topic is not None:
-            self._check_changes()
             await self._unload(
                 topic, TopicFenced(f"topic {name} is being unloaded; look it up again")
             )
@@ -285,7 +286,7 @@ class LoadedTopics:
         Raises the errors of ``ServedBundles.unload``, and ``MetadataUnavailable`` while no broker
         could take the bundle.
         """
-        self._check_changes()
+        await self._confirm_changes()
         await self.bundles.unload(bundle, partial(self._close_bundle, to=to), to)
 
     async def split_bundle(

@@ -140,6 +140,8 @@ class PartitionRoutes:
     async def _get(self, call: Call) -> HttpResponse:
         """Return the number of partitions. Official clients ask this before they connect."""
         name = call.topic()
+        if self._owners.serves_without_metadata(name):
+            return answer(PartitionsBody(0))
         await self._lookups.policies(name.tenant, name.namespace)
         found = await self._lookups.partitioned(name)
         if found is not None:
