@@ -5,6 +5,7 @@ split into messages.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -19,6 +20,8 @@ __all__ = ["form_option", "parse_message_id", "parse_position", "print_messages"
 
 F = TypeVar("F", bound=Callable[..., object])
 
+_MESSAGE_ID: Final = re.compile(r"(\d+):(\d+)(?::(-1|\d+))?", re.ASCII)
+_PRINTED_ID: Final = re.compile(r"\((\d+), ?(\d+), ?(?:-1|\d+), ?(-1|\d+)\)", re.ASCII)
 _PROPERTIES: Final = "x-pulsar-property"
 _Row = dict[str, Any]
 
@@ -120,11 +123,11 @@ def parse_message_id(
 ) -> tuple[int, int, int | None]:
     """Return ledger, entry and index in the batch of ``LEDGER:ENTRY[:INDEX]``; index ``None``: not
     given, or -1, as clients print it of a message without a batch.
+
+    Python clients print an id as ``(LEDGER,ENTRY,PARTITION,INDEX)``, which is taken, too.
     """
-    ledger_id, entry_id = parse_position(context, parameter, text)
-    index = text.split(":")[2:]
-    if not index or index == ["-1"]:
-        return ledger_id, entry_id, None
-    if not index[0].isdecimal():
+    found = _MESSAGE_ID.fullmatch(text) or _PRINTED_ID.fullmatch(text)
+    if found is None:
         raise click.BadParameter(f"{text!r} must be LEDGER:ENTRY or LEDGER:ENTRY:INDEX")
-    return ledger_id, entry_id, int(index[0])
+    ledger_id, entry_id, index = found.groups()
+    return int(ledger_id), int(entry_id), None if index in (None, "-1") else int(index)
