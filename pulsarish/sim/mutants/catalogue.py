@@ -24,6 +24,7 @@ from pulsarish.sim.mutants.patterns import PATTERN_MUTANTS
 from pulsarish.sim.mutants.placement import PLACEMENT_MUTANTS
 from pulsarish.sim.mutants.priorities import PRIORITY_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
+from pulsarish.sim.mutants.rates import RATE_MUTANTS
 from pulsarish.sim.mutants.repair import REPAIR_MUTANTS
 from pulsarish.sim.mutants.rights import RIGHTS_MUTANTS
 from pulsarish.sim.mutants.schedules import SCHEDULE_MUTANTS
@@ -54,6 +55,7 @@ _ALL: Final = (
     *BALANCE_MUTANTS,
     *PLACEMENT_MUTANTS,
     *ORPHAN_MUTANTS,
+    *RATE_MUTANTS,
     *CAPTURE_MUTANTS,
     *SCHEDULE_MUTANTS,
 )

@@ -3,7 +3,8 @@ them.
 
 Makers write the records as owners of topics do, without bookies: a ledger's record first, and the
 reference after a while, checked against the ledger's version in the same commit. Two leaders
-search and delete, with no age and hardly any grace time. Answers are lost, and sessions lag.
+search and delete, with no age and hardly any grace time. Answers are lost, reads fail, and sessions
+lag.
 
     run_orphans(17)
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +48,7 @@ _PAUSE_SECONDS: Final = 0.02
 _NAMED_AFTER_SECONDS: Final = 1.0
 _NEVER_NAMED_CHANCE: Final = 0.3
 _LOST_ANSWER_CHANCE: Final = 0.02
+_FAILED_LISTING_CHANCE: Final = 0.01
 _SEARCH_SECONDS: Final = 0.02
 _GRACE_SECONDS: Final = 0.05
 _MAKERS: Final = 6
@@ -77,14 +79,17 @@ class _Leading:
         self.is_leader = True
 
 
-class _ListingTimes(Records):
-    """Knows when the last listing of ledgers was sent."""
+class _LeadersRecords(Records):
+    """Knows when the last listing of ledgers was sent. Some listings fail, while ``fails``."""
 
     listed_at = 0.0
+    fails: Callable[[], bool]
 
     async def children(self, path: str) -> list[str]:
         if path.startswith(paths.LEDGERS):
             self.listed_at = asyncio.get_running_loop().time()
+        if self.fails():
+            raise MetadataUnavailable(f"the listing of {path} has no answer")
         return await super().children(path)
 
 
@@ -235,7 +240,8 @@ class _Run:
     # -- leaders
 
     async def _lead(self, world: World) -> None:
-        records = _ListingTimes(world.metadata, world.clock, world.random)
+        records = _LeadersRecords(world.metadata, world.clock, world.random)
+        records.fails = lambda: not self._over and world.random.random() < _FAILED_LISTING_CHANCE
         config = BrokerConfig(
             orphan_min_age_seconds=0.0,
             orphan_grace_seconds=_GRACE_SECONDS,
