@@ -4,7 +4,7 @@ creates it with the topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -14,13 +14,13 @@ from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord, not_the_owner
-from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger, discard_ledger
+from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger
 from pulsarish.managed_ledger.topics_store import create_topic
-from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import TopicLedger, TopicRecord
-from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
+from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady, TopicFenced
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import Conflict, Op, World
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, World
 
 __all__ = ["make", "take_over"]
 
@@ -78,8 +78,23 @@ async def _recovered_chain(topic: OwnedTopicRecord, ledgers: LedgerClient, now_m
     return Chain(links, topic.record.lost)
 
 
-def _always(wanted: TopicRecord) -> Callable[[TopicRecord], TopicRecord]:
-    return lambda _record: wanted
+async def _swing(topic: OwnedTopicRecord, wanted: TopicRecord, with_ops: Sequence[Op] = ()) -> None:
+    """Store the record that takes the topic over, in one commit with ``with_ops``.
+
+    It is written even if nothing changes: the new version fences the former owner, its cursors
+    included. Raises as ``OwnedTopicRecord.change``.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            await topic.change(lambda _record: wanted, always=True, with_ops=with_ops)
+            return
+        except Conflict as conflict:
+            if conflict.reason is not ConflictReason.NO_NODE:
+                raise
+            await topic.records.make_parents(conflict.path)
+    raise MetadataUnavailable(
+        f"the nodes above the next ledger of topic {topic.name} went away {ATTEMPTS_MAX} times"
+    )
 
 
 async def take_over(
@@ -93,55 +108,54 @@ async def take_over(
 ) -> tuple[OwnedTopicRecord, Chain, tuple[LedgerWriter, WriterEvents] | None]:
     """Take the topic over, up to the compare-and-set of rule 14.
 
-    Returns no writer when the topic is terminated.
+    The same commit creates the next ledger, so that a failed one leaves no ledger behind. Returns
+    no writer when the topic is terminated.
 
     See ``ManagedLedger.open``. A former owner that still lives may finish a deletion meanwhile,
     which changes the version and nothing else. Then the takeover is repeated. A process that has
     added a ledger is a newer owner, and wins.
     """
-    created: tuple[LedgerWriter, WriterEvents] | None = None
     topic = await OwnedTopicRecord.read(name, records, found, lease=lease)
     for attempt in range(_OPEN_ATTEMPTS_MAX):
         before = topic.record
         try:
             chain = await _recovered_chain(topic, ledgers, max(1, world.clock.wall_ms()))
-            if created is None and not before.terminated:
-                created = await create_ledger(ledgers, name, options, above=before.highest_ledger)
-            new = None if created is None else created[0].ledger_id
             kept = [link.ledger_id for link in chain.links]
             empty = [link.ledger_id for link in before.ledgers if link.ledger_id not in kept]
-            wanted = msgspec.structs.replace(
-                before,
-                ledgers=(*chain.record(), *([] if new is None else [TopicLedger(new)])),
-                deleting=(*before.deleting, *empty),
-                highest_ledger=before.highest_ledger if new is None else new,
+            recovered = msgspec.structs.replace(
+                before, ledgers=tuple(chain.record()), deleting=(*before.deleting, *empty)
             )
-            # Written even if nothing changes: the new version fences the former owner, its cursors
-            # included.
-            await topic.change(
-                _always(wanted),
-                always=True,
-                with_ops=() if created is None else created[0].unchanged(),
+            if before.terminated:
+                await _swing(topic, recovered)
+                return topic, chain, None
+
+            async def commit(
+                ledger_id: int,
+                ops: Sequence[Op],
+                topic: OwnedTopicRecord = topic,
+                recovered: TopicRecord = recovered,
+            ) -> None:
+                listed = (*recovered.ledgers, TopicLedger(ledger_id))
+                wanted = msgspec.structs.replace(
+                    recovered, ledgers=listed, highest_ledger=ledger_id
+                )
+                await _swing(topic, wanted, ops)
+
+            created = await create_ledger(
+                ledgers, name, options, above=before.highest_ledger, commit=commit
             )
         except Conflict as conflict:
-            if created is not None:
-                await discard_ledger(ledgers, topic, created[0])
-            # The new ledger was in no list while the one before was recovered. It was removed as an
-            # orphan, or will be.
             raise ServiceNotReady(
-                f"the next ledger of topic {name} was changed by another process: {conflict}"
+                f"the next ledger of topic {name} cannot be made: {conflict}"
             ) from conflict
         except TopicFenced as fenced:
             if topic.lease_lost:
-                if created is not None:
-                    await discard_ledger(ledgers, topic, created[0])
                 raise not_the_owner(name) from fenced
             again = await OwnedTopicRecord.read(name, records, lease=lease)
             same = [link.ledger_id for link in again.record.ledgers[-1:]] == [
                 link.ledger_id for link in before.ledgers[-1:]
             ]
-            # An owner that came and left meanwhile may have kept the list as it was, and may have
-            # deleted our ledger, if it was listed.
+            # An owner that came and left meanwhile may have kept the list as it was.
             same = same and again.record.highest_ledger == before.highest_ledger
             if (
                 same
@@ -152,14 +166,7 @@ async def take_over(
                 # compare-and-set of the next attempt is refused.
                 topic = again
                 continue
-            if created is not None:
-                await discard_ledger(ledgers, topic, created[0])
             raise
-        except PulsarishError:
-            if created is not None:
-                await discard_ledger(ledgers, topic, created[0])
-            raise
-        if new is not None:
-            chain.open_ledger(new)
+        chain.open_ledger(created[0].ledger_id)
         return topic, chain, created
     raise AssertionError("the last attempt returns or raises")
