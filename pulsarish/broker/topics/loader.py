@@ -19,6 +19,7 @@ from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.live import LivePolicies
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective
+from pulsarish.broker.topics.load_turns import LoadTurns
 from pulsarish.broker.topics.policy_enforcement import check_quota
 from pulsarish.broker.topics.quota_watch import QuotaWatch
 from pulsarish.broker.topics.topic import Topic
@@ -47,6 +48,7 @@ from pulsarish.runtime.seams import Op, World
 __all__ = ["TopicLoader"]
 
 _FAILED_LOADS_MAX: Final = 1_000  # number of topics whose last failed load is remembered
+_WAITING_LOADS_PER_TURN: Final = 40  # loads that may wait, for each that may be under way
 
 _log = get_logger("broker.topics")
 
@@ -106,6 +108,7 @@ class TopicLoader:
         """Durations of loads, failed loads included."""
         self.under_way: dict[str, _Load] = {}
         """The topics that are being loaded, by name."""
+        self._turns = LoadTurns(lambda: self._config.max_concurrent_topic_load_requests)
         self._make_topic = make_topic
         self._world = world
         self._config = config
@@ -146,20 +149,25 @@ class TopicLoader:
     ) -> Topic:
         """Return the topic, loaded: now, by the load that is under way, or before.
 
+        At most ``max_concurrent_topic_load_requests`` are loaded at a time. When a broker has died,
+        all its topics come at once, and to refuse them would only make them come again: the others
+        wait, in the order in which they came.
+
         With ``create`` a missing topic is created if its policies allow it. ``on_created`` is
         called if this request has created it.
 
-        Raises why it cannot be loaded, and ``TooManyRequests``.
+        Raises why it cannot be loaded, and ``TooManyRequests`` when too many wait already.
         """
         topic = self._loaded.get(name.full)
         if topic is not None and topic.closed is None:
             return topic
         load = self.under_way.get(name.full)
         if load is None:
-            if len(self.under_way) >= self._config.max_concurrent_topic_load_requests:
+            limit = self._config.max_concurrent_topic_load_requests
+            if self._turns.waiting_count >= _WAITING_LOADS_PER_TURN * limit:
                 raise TooManyRequests(
-                    f"{len(self.under_way)} topics are being loaded, the limit "
-                    "max_concurrent_topic_load_requests"
+                    f"{self._turns.waiting_count} topics wait to be loaded, "
+                    f"{_WAITING_LOADS_PER_TURN} times max_concurrent_topic_load_requests = {limit}"
                 )
             load = self.under_way[name.full] = _Load(
                 self._world.clock.wall_ms(), create=create, on_created=on_created
@@ -184,6 +192,7 @@ class TopicLoader:
         return load.topic
 
     async def _load(self, name: TopicName, load: _Load) -> None:
+        await self._turns.take()
         began = self._world.clock.monotonic()
         try:
             load.topic = await self._open(name, create=load.create, on_created=load.on_created)
@@ -195,6 +204,7 @@ class TopicLoader:
             else:
                 self._load_failed(name, error)
         finally:
+            self._turns.end()
             self.seconds.observe(self._world.clock.monotonic() - began)
             del self.under_way[name.full]
             if load.topic is None and load.error is None:
