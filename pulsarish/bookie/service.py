@@ -290,13 +290,79 @@ class BookieService:
 
     async def _fence(self, request: bytes) -> bytes:
         asked = pb.FenceRequest.FromString(request)
-        code = self._refusal(asked.instance_id, asked.ledger)
+        ledger_ids = [asked.ledger, *asked.more_ledgers]
+        code = self._refusal(asked.instance_id, *ledger_ids)
         if code:
             return pb.FenceResponse(
                 code=code, message=self._reason(code), lac=NO_ENTRY
             ).SerializeToString()
-        code, lac = await self._store.fence(asked.ledger)
-        return pb.FenceResponse(code=code, lac=lac).SerializeToString()
+        fenced = await self._fence_each(ledger_ids)
+        answer = pb.FenceResponse(
+            code=fenced[0][0],
+            lac=fenced[0][1],
+            codes=[code for code, _ in fenced],
+            lacs=[lac for _, lac in fenced],
+            firsts=[-1] * len(fenced),
+            counts=[0] * len(fenced),
+            ends=[0] * len(fenced),
+        )
+        records: list[bytes | memoryview] = []
+        # A fence never waits behind large calls. Without its records the caller asks once more.
+        if asked.read_entries and not self._large_calls.locked():
+            async with self._large_calls:
+                await self._read_fenced(asked, ledger_ids, answer, records)
+        return b"".join(join_records(answer, records, sum(answer.sizes)))
+
+    async def _fence_each(self, ledger_ids: list[int]) -> list[tuple[int, int]]:
+        """Fence ledgers, each by itself if what is stored of one cannot be read."""
+        try:
+            return await self._store.fence_all(ledger_ids)
+        except Exception as error:
+            if len(ledger_ids) == 1:
+                raise
+            _log.error(
+                "fences are made one by one, because what is stored cannot be read",
+                exception=error,
+                call="fence",
+            )
+        found: list[tuple[int, int]] = []
+        for ledger_id in ledger_ids:
+            try:
+                found.append(await self._store.fence(ledger_id))
+            except Exception as error:  # noqa: BLE001  # as in ``guarded``
+                _log.error(
+                    "a fence fails, because what is stored cannot be read",
+                    exception=error,
+                    ledger=ledger_id,
+                )
+                found.append((BookieIOError.code, NO_ENTRY))
+        return found
+
+    async def _read_fenced(
+        self,
+        asked: pb.FenceRequest,
+        ledger_ids: list[int],
+        answer: pb.FenceResponse,
+        records: list[bytes | memoryview],
+    ) -> None:
+        """Read each ledger that is fenced from its LAC on, into ``answer`` and ``records``."""
+        limit = self._config.control_answer_size_bytes
+        max_bytes = min(asked.max_bytes, limit)
+        items: list[ReadItem] = []
+        for place, ledger_id in enumerate(ledger_ids):
+            if not answer.codes[place]:
+                first = max(answer.lacs[place], 0)
+                span = (first, min(first + asked.read_entries - 1, ID_MAX))
+                items.append(ReadItem(place, ledger_id, [span], max_bytes))
+        if not items:
+            return
+        for item, found in zip(items, await self._store.read_fenced(items, limit), strict=False):
+            place = item.request_id
+            answer.firsts[place] = item.spans[0][0]
+            answer.counts[place] = len(found.records)
+            answer.ends[place] = found.code
+            answer.sizes.extend(len(record) for record in found.records)
+            records += found.records
 
     async def _read_lac(self, request: bytes) -> bytes:
         asked = pb.ReadLacRequest.FromString(request)

@@ -317,23 +317,32 @@ class EntryStore:
             self.wants_checkpoint.set()
 
     async def fence(self, ledger_id: int) -> tuple[int, int]:
-        """Fence a ledger, also an unknown one.
+        """Fence one ledger, as ``fence_all``."""
+        return (await self.fence_all([ledger_id]))[0]
 
-        Return ``(code, LAC)`` once the fence is durable, on every path (rule 5).
+    async def fence_all(self, ledger_ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Fence ledgers, also unknown ones.
+
+        Return ``(code, LAC)`` of each once all fences are durable, on every path (rule 5).
         """
-        state = await self.states.get(ledger_id)
-        # a deleted ledger is fenced only as long as the bookie remembers it
-        if not state.fenced or not state.exists:
-            state.fenced = True
-            self.states.changed(state)
-            state.fence_sequence = self.journal.append(
-                RecordType.FENCE, [FENCE_PAYLOAD.pack(ledger_id)], FENCE_PAYLOAD.size
-            )
-            self.counters.fences += 1
-            _log.info("ledger fenced", ledger=ledger_id, lac=state.known_lac)
-        sequence, limbo, lac = state.fence_sequence, state.limbo, state.known_lac
+        await self.states.load(ledger_ids)
+        sequence = -1
+        found: list[tuple[int, int]] = []
+        for ledger_id in ledger_ids:
+            state = self.states.loaded[ledger_id]
+            # a deleted ledger is fenced only as long as the bookie remembers it
+            if not state.fenced or not state.exists:
+                state.fenced = True
+                self.states.changed(state)
+                state.fence_sequence = self.journal.append(
+                    RecordType.FENCE, [FENCE_PAYLOAD.pack(ledger_id)], FENCE_PAYLOAD.size
+                )
+                self.counters.fences += 1
+                _log.info("ledger fenced", ledger=ledger_id, lac=state.known_lac)
+            sequence = max(sequence, state.fence_sequence)
+            found.append((EntryUnknown.code, NO_ENTRY) if state.limbo else (0, state.known_lac))
         await self.journal.wait_synced(sequence)
-        return (EntryUnknown.code, NO_ENTRY) if limbo else (0, lac)
+        return found
 
     async def clear_limbo(self, ledger_id: int, times: int) -> int:
         """End a closed ledger's limbo, so that the bookie answers "not there" for it again.
@@ -415,6 +424,14 @@ class EntryStore:
         """Fence, then read: the former writer can never add what is missing now (rule 6)."""
         await self.fence(ledger_id)
         return (await self.read([ReadItem(0, ledger_id, [(first, last)], max_bytes)]))[0]
+
+    async def read_fenced(self, items: Sequence[ReadItem], limit_bytes: int) -> list[ReadAnswer]:
+        """Read ledgers that are fenced, durably, before this is called: then what is missing now
+        stays missing, as with ``recovery_read``.
+
+        Return as many answers as ``limit_bytes`` takes.
+        """
+        return await self.read(items, limit_bytes)
 
     async def read(
         self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None

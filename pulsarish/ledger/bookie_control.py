@@ -1,9 +1,14 @@
 """The calls to a bookie that must never queue behind adds or catch-up reads: fencing, recovery
 reads, LAC.
+
+The fences that wait for one bookie at the same time travel in one call: when a broker has died,
+another one fences the ledgers of all its topics, and a call costs both sides the same for one
+ledger as for many.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -14,6 +19,7 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
 from pulsarish.model.errors import ChecksumError
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import CallFailed, StreamBroken, World
 from pulsarish.wire._pb import bookie_pb2 as pb
@@ -22,6 +28,7 @@ from pulsarish.wire.framing import slice_records, split_records
 __all__ = [
     "BookieControl",
     "EntriesAnswer",
+    "FenceAnswer",
     "LacAnswer",
     "NoAnswer",
     "RecoveryAnswer",
@@ -30,6 +37,14 @@ __all__ = [
 
 # Longer than the ordinary timeout: the bookie may have to delete the rows of many entries.
 _TRASH_MS: Final = 55_000
+_FENCES_MAX: Final = 64
+"""Ledgers that one call fences."""
+_FENCE_CALLS_MAX: Final = 4
+"""Calls with fences that one bookie has not answered."""
+_FENCE_READ_ENTRIES: Final = 4
+"""Entries from the LAC on that come with the answer of a fence: all of a ledger that was idle."""
+_FENCE_READ_BYTES: Final = 8 << 10
+"""Their bytes, about. All ledgers of a call must fit into one answer of the bookie."""
 
 
 class NoAnswer(Exception):
@@ -60,6 +75,28 @@ class LacAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class FenceAnswer:
+    """One bookie's answer to the fence of a ledger.
+
+    With ``code`` 0 the fence is durable, and ``lac`` is the highest LAC that the bookie knows. What
+    the bookie had after that from ``first`` on is in ``records``, unchecked; ``end`` says why the
+    next entry did not come, of those up to ``last`` (0: a limit). Nothing was read when ``first``
+    is -1.
+    """
+
+    code: int
+    message: str
+    lac: int = NO_ENTRY
+    first: int = -1
+    records: list[memoryview] = field(default_factory=list)
+    end: int = 0
+
+    @property
+    def last(self) -> int:
+        return self.first + _FENCE_READ_ENTRIES - 1
+
+
+@dataclass(frozen=True, slots=True)
 class EntriesAnswer:
     """The entries that one bookie has.
 
@@ -85,26 +122,121 @@ class RecoveryAnswer:
     records: list[memoryview] = field(default_factory=list)
 
 
+class _FenceLine:
+    """The fences that wait for one bookie, and the number of calls that are unanswered."""
+
+    __slots__ = ("calls_count", "waiting")
+
+    def __init__(self) -> None:
+        self.calls_count = 0
+        self.waiting: list[tuple[int, asyncio.Future[FenceAnswer]]] = []
+
+
 class BookieControl:
     """The control calls. Every one raises ``NoAnswer``."""
 
     def __init__(self, world: World, options: LedgerOptions, book: AddressBook) -> None:
+        self._clock = world.clock
+        self._tasks = world.tasks
         self._connections = world.connections
         self._options = options
         self._book = book
+        self._lines: dict[str, _FenceLine] = {}
 
-    async def fence(self, member: str, ledger_id: int) -> LacAnswer:
-        """Fence the ledger at one bookie. After an answer with code 0 the fence is durable."""
-        request = pb.FenceRequest(instance_id=member, ledger=ledger_id)
-        try:
-            answer = pb.FenceResponse.FromString(
-                await self._call(member, "bookie.fence", request.SerializeToString())
+    async def fence(self, member: str, ledger_id: int) -> FenceAnswer:
+        """Fence the ledger at one bookie, and read what it has from its LAC on.
+
+        A "no such entry" in the answer stays true for every add except recovery's (rule 6).
+        """
+        line = self._lines.get(member)
+        if line is None:
+            line = self._lines[member] = _FenceLine()
+        future: asyncio.Future[FenceAnswer] = asyncio.get_running_loop().create_future()
+        line.waiting.append((ledger_id, future))
+        if line.calls_count < _FENCE_CALLS_MAX:
+            line.calls_count += 1
+            _ = self._tasks.spawn(
+                self._send_fences(member, line),
+                name=f"fences {member}",
+                scope=Scope(ScopeKind.CONNECTION, f"fences of {member}"),
             )
-        except DecodeError as error:
+        seconds = self._options.control_timeout_ms / 1000
+        try:
+            # Also what waits for a silent bookie behind other calls has its answer in time.
+            async with self._clock.timeout(seconds):
+                return await future
+        except TimeoutError:
+            raise NoAnswer(f"bookie {member} did not answer a fence in {seconds} s") from None
+
+    async def _send_fences(self, member: str, line: _FenceLine) -> None:
+        try:
+            while line.waiting:
+                asked = line.waiting[:_FENCES_MAX]
+                del line.waiting[:_FENCES_MAX]
+                # the others do not wait any more
+                await self._send_fence(member, [each for each in asked if not each[1].done()])
+        finally:
+            line.calls_count -= 1
+            if not line.calls_count and not line.waiting:
+                self._lines.pop(member, None)
+
+    async def _send_fence(
+        self, member: str, asked: Sequence[tuple[int, asyncio.Future[FenceAnswer]]]
+    ) -> None:
+        if not asked:
+            return
+        answers: Sequence[FenceAnswer] = ()
+        failure = f"bookie {member}: the call ended without an answer"
+        try:
+            answers = await self._fence_all(member, [ledger_id for ledger_id, _ in asked])
+            failure = f"bookie {member} answered fewer fences than it was asked for"
+        except NoAnswer as error:
+            failure = str(error)
+        finally:
+            for place, (_, future) in enumerate(asked):
+                if future.done():
+                    continue
+                if place < len(answers):
+                    future.set_result(answers[place])
+                else:
+                    future.set_exception(NoAnswer(failure))
+
+    async def _fence_all(self, member: str, ledger_ids: Sequence[int]) -> list[FenceAnswer]:
+        """Fence ledgers at one bookie. Return the answers, in order."""
+        request = pb.FenceRequest(
+            instance_id=member,
+            ledger=ledger_ids[0],
+            more_ledgers=ledger_ids[1:],
+            read_entries=_FENCE_READ_ENTRIES,
+            max_bytes=_FENCE_READ_BYTES,
+        )
+        data = await self._call(member, "bookie.fence", request.SerializeToString())
+        try:
+            head, body = split_records(data)
+            answer = pb.FenceResponse.FromString(head)
+            records = slice_records(body, answer.sizes)
+            if not answer.codes:
+                # The answer to the call, or that of a bookie which knows only the first ledger.
+                whole = FenceAnswer(answer.code, answer.message, answer.lac)
+                return [whole] * (len(ledger_ids) if answer.code else 1)
+            found: list[FenceAnswer] = []
+            at = 0
+            for code, lac, first, count, end in zip(
+                answer.codes, answer.lacs, answer.firsts, answer.counts, answer.ends, strict=True
+            ):
+                own = records[at : at + count]
+                at += count
+                is_read = not code and first == max(lac, 0) and count <= _FENCE_READ_ENTRIES
+                found.append(
+                    FenceAnswer(code, "", lac, first, own, end)
+                    if is_read
+                    else FenceAnswer(code, "", lac)
+                )
+        except (DecodeError, ChecksumError, ValueError) as error:
             raise NoAnswer(
                 f"bookie {member} answered a fence with bytes that cannot be read: {error}"
             ) from None
-        return LacAnswer(answer.code, answer.message, answer.lac)
+        return found
 
     async def read_lac(
         self, member: str, ledger_id: int, *, after_lac: int = NO_ENTRY, wait_ms: int = 0

@@ -7,19 +7,24 @@ metadata. Ensemble changes stay local and are stored together with the end, so t
 recoverer uses the same ensembles. Entries that are written back carry the LAC found at the start.
 With a later one, an entry that recovery has only just found would count as confirmed before Qa
 members have it.
+
+The answer to a fence carries what the bookie has from its LAC on, read when the fence was durable.
+That is a fencing read, and counts as one. A ledger that was idle needs no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Sequence
+from contextlib import suppress
 
-from pulsarish.ledger.bookie_control import NoAnswer
+from pulsarish.ledger.bookie_control import FenceAnswer, NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.reading import read_records
 from pulsarish.ledger.recovery_core import (
+    OK,
     FenceVerdict,
     FencingCore,
     ReadingCore,
@@ -80,6 +85,8 @@ class Recovery:
         self._event = asyncio.Event()
         self._failure: BaseException | None = None
         self._length = 0
+        self._shown: list[tuple[str, FenceAnswer]] = []  # answers to the fence with a reading
+        self._fences_over = asyncio.Event()
 
     async def run(self) -> LedgerMetadata:
         """Recover the ledger and close it. Return the closed record.
@@ -87,14 +94,14 @@ class Recovery:
         Raises ``NoSuchLedger``, ``MetadataUnavailable``, and the retryable ``ServiceNotReady`` or
         ``NotEnoughBookies`` when too few bookies answer to decide now (rule 20).
         """
-        for _ in range(self._options.recovery_attempts):
+        for attempt in range(self._options.recovery_attempts):
             try:
-                metadata, version = await self._enter()
+                metadata, version = await self._enter(newest=attempt > 0)
                 if metadata.state is LedgerState.CLOSED:
                     return metadata
                 began = self._world.clock.monotonic()
                 members, owner = metadata.last_segment.members, metadata.purpose.owner
-                _log.info(
+                _log.debug(
                     "recovering a ledger", ledger=self._ledger_id, owner=owner, members=members
                 )
                 lac = await self._fence(metadata)
@@ -103,6 +110,7 @@ class Recovery:
                 _log.info(
                     "ledger recovered",
                     ledger=self._ledger_id,
+                    owner=owner,
                     lac_found=lac,
                     last_entry=closed.last_entry,
                     took_ms=took_ms,
@@ -120,9 +128,9 @@ class Recovery:
 
         Return the record and its version. Raises as ``run``.
         """
-        for _ in range(self._options.recovery_attempts):
+        for attempt in range(self._options.recovery_attempts):
             try:
-                metadata, version = await self._enter()
+                metadata, version = await self._enter(newest=attempt > 0)
             except _StartOver:
                 continue
             if metadata.state is not LedgerState.CLOSED:
@@ -134,12 +142,16 @@ class Recovery:
 
     # -- the steps
 
-    async def _enter(self) -> tuple[LedgerMetadata, int]:
+    async def _enter(self, *, newest: bool) -> tuple[LedgerMetadata, int]:
         """Set the state to IN_RECOVERY by compare-and-set.
 
-        From here on the old writer can change nothing in metadata.
+        From here on the old writer can change nothing in metadata. A record that is not the newest
+        does no harm: a ledger that was closed stays closed, and of another one the next
+        compare-and-set is refused. Only that there is none must be known for sure.
         """
-        found = await self._store.read_newest(self._ledger_id)
+        found = None if newest else await self._store.read(self._ledger_id)
+        if found is None:
+            found = await self._store.read_newest(self._ledger_id)
         if found is None:
             raise NoSuchLedger(f"ledger {self._ledger_id} does not exist")
         metadata, version = found
@@ -153,6 +165,8 @@ class Recovery:
 
     async def _fence(self, metadata: LedgerMetadata) -> int:
         core = FencingCore(metadata, self._given_up)
+        self._shown = []
+        self._fences_over = over = asyncio.Event()
 
         async def ask(member: str) -> None:
             try:
@@ -160,7 +174,11 @@ class Recovery:
             except NoAnswer as error:
                 core.failed(member, str(error))
             else:
+                if answer.code == 0 and answer.first >= 0:
+                    self._shown.append((member, answer))
                 core.answered(member, answer.code, answer.lac)
+            if len(core.said) == len(core.members):
+                over.set()
             self._event.set()
 
         for member in core.members:
@@ -186,11 +204,16 @@ class Recovery:
             needs_all=may_be_old,
             given_up=self._given_up,
         )
+        for member, answer in self._shown:
+            records, why = self._decoded(answer.records, answer.first)
+            order = ReadOrder(member, answer.first, answer.last)
+            reading.shown(order, records, OK if why else answer.end)
         # Entries above the LAC are written back to every member. Only the old writer may have known
         # which members miss entries below it.
-        _ = self._world.tasks.spawn(
-            self._publish_behind(metadata, lac), name=f"recovery-copies-{self._ledger_id}"
-        )
+        if lac >= 0:
+            _ = self._world.tasks.spawn(
+                self._publish_behind(metadata, lac), name=f"recovery-copies-{self._ledger_id}"
+            )
         writing = _WriteBack(self._world, self._options, self._pool, metadata, lac, self._event)
         try:
             while True:
@@ -226,7 +249,6 @@ class Recovery:
             writing.close()
 
     async def _read(self, reading: ReadingCore, order: ReadOrder) -> None:
-        records: list[Record] = []
         try:
             answer = await self._pool.control.recovery_read(
                 order.member,
@@ -235,18 +257,41 @@ class Recovery:
                 order.last,
                 self._options.recovery_read_bytes,
             )
-            for raw in answer.records[: order.last - order.first + 1]:
-                records.append(
-                    decode_entry_record(raw, self._ledger_id, order.first + len(records))
-                )
-        except (NoAnswer, ChecksumError) as error:
-            reading.failed(order, records, str(error))
+        except NoAnswer as error:
+            reading.failed(order, [], str(error))
         else:
-            reading.answered(order, records, answer.code)
+            raws = answer.records[: order.last - order.first + 1]
+            records, why = self._decoded(raws, order.first)
+            if why:
+                reading.failed(order, records, why)
+            else:
+                reading.answered(order, records, answer.code)
         self._event.set()
 
+    def _decoded(self, raws: Sequence[memoryview], first: int) -> tuple[list[Record], str]:
+        """Return the records up to the first that is not what was asked for, and why it is not."""
+        records: list[Record] = []
+        try:
+            for raw in raws:
+                records.append(decode_entry_record(raw, self._ledger_id, first + len(records)))
+        except ChecksumError as error:
+            return records, str(error)
+        return records, ""
+
+    def _shown_record(self, member: str, entry_id: int) -> Record | None:
+        """Return the entry as a member has it, if that came with its answer to the fence."""
+        for shown, answer in self._shown:
+            if shown == member and 0 <= entry_id - answer.first < len(answer.records):
+                with suppress(ChecksumError):
+                    return decode_entry_record(
+                        answer.records[entry_id - answer.first], self._ledger_id, entry_id
+                    )
+        return None
+
     async def _publish_behind(self, metadata: LedgerMetadata, lac: int) -> None:
-        members = await members_behind(self._pool, metadata, lac)
+        await self._fences_over.wait()
+        holders = [member for member, _ in self._shown if self._shown_record(member, lac)]
+        members = await members_behind(self._pool, metadata, lac, holders)
         if not members:
             return
         try:
@@ -282,6 +327,10 @@ class Recovery:
         """
         if entry_id == NO_ENTRY:
             return 0
+        for member, _ in self._shown:
+            record = self._shown_record(member, entry_id)
+            if record is not None:
+                return record.length_bytes
         try:
             read = await read_records(
                 self._pool, self._options, metadata, entry_id, entry_id, max_bytes=1
@@ -329,6 +378,7 @@ class Recovery:
         again.
         """
         self._failure = error
+        self._fences_over.set()
         self._event.set()
 
     async def _wait(self) -> None:

@@ -30,7 +30,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.wire.record import Record
 
-__all__ = ["FenceVerdict", "FencingCore", "ReadOrder", "ReadVerdict", "ReadingCore"]
+__all__ = ["OK", "FenceVerdict", "FencingCore", "ReadOrder", "ReadVerdict", "ReadingCore"]
 
 OK: Final = 0
 # A bookie that never saw the ledger creates it fenced, so its answer counts.
@@ -179,7 +179,7 @@ class ReadingCore:
         ``records`` are checked and start at ``order.first``; ``code`` says why the next one did not
         come.
         """
-        del self._asked[order.member]
+        self._asked.pop(order.member, None)
         for offset, record in enumerate(records):
             assert record.entry_id == order.first + offset
             if record.entry_id >= self.next_entry:
@@ -198,9 +198,22 @@ class ReadingCore:
                 type(error_from_code(code, "")).__name__ if code else "no answer",
             )
 
+    def shown(self, order: ReadOrder, records: Sequence[Record], code: int) -> None:
+        """Handle what a member read from its LAC on when its fence was durable, before ``orders``.
+
+        That is a fencing read. What it does not decide is asked again, also after an error: the
+        bookie read many ledgers together. A run that begins behind the next entry says nothing of
+        the entries between; a member that knew a later LAC than the others may answer so, late. Nor
+        does one of a striped ledger: its member misses entries that it should not have.
+        """
+        is_striped = self.metadata.write_quorum != self.metadata.ensemble_size
+        is_negative = code in _NEGATIVE
+        if not is_striped and order.first <= self.next_entry and (records or is_negative):
+            self.answered(order, records, code if is_negative else OK)
+
     def failed(self, order: ReadOrder, records: Sequence[Record], why: str) -> None:
         """Handle a failure after ``records``. It says nothing about the next entry."""
-        del self._asked[order.member]
+        self._asked.pop(order.member, None)
         for record in records:
             if record.entry_id >= self.next_entry:
                 self._entry(record.entry_id).record = record

@@ -135,3 +135,85 @@ def test_a_member_that_a_dying_writer_alone_knew_to_be_behind_is_published(
         assert lacking.missing_members == (late,)
 
     play(scenario)
+
+
+def calls_of(client: Client) -> list[tuple[str, str]]:
+    """Return the list to which every later call of a client adds its method and its address."""
+    made: list[tuple[str, str]] = []
+    connections = client.world.connections
+    call = connections.call
+
+    async def counted(
+        address: str, method: str, request: bytes, *, timeout_seconds: float
+    ) -> bytes:
+        made.append((method, address))
+        return await call(address, method, request, timeout_seconds=timeout_seconds)
+
+    connections.call = counted  # type: ignore[method-assign]
+    return made
+
+
+async def idle_ledgers(client: Client, count: int) -> list[int]:
+    """Ledgers with one entry, whose writers have told the bookies the LAC."""
+    writers = [(await client.create())[0] for _ in range(count)]
+    for writer in writers:
+        await client.append(writer, [ENTRY])
+    await asyncio.sleep(1.0)
+    for writer in writers:
+        writer.abandon()
+    return [writer.ledger_id for writer in writers]
+
+
+def test_an_idle_ledger_is_recovered_with_one_call_to_each_bookie() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        (ledger_id,) = await idle_ledgers(await cluster.client("writer"), 1)
+        client = await cluster.client()
+        made = calls_of(client)
+        reader = await client.do(client.ledgers.open(ledger_id))
+        await asyncio.sleep(1.0)
+        assert (reader.last_add_confirmed, reader.length_bytes) == (0, len(ENTRY))
+        assert len({address for _, address in made}) == 3
+        assert [method for method, _ in made] == ["bookie.fence"] * 3
+        assert not client.ledgers._pool._reads, "the entry was read again"
+
+    play(scenario)
+
+
+def test_recoveries_share_their_calls() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        ledgers = await idle_ledgers(await cluster.client("writer"), 30)
+        client = await cluster.client()
+        made = calls_of(client)
+        readers = await asyncio.gather(
+            *(client.do(client.ledgers.open(ledger_id)) for ledger_id in ledgers)
+        )
+        assert [reader.last_add_confirmed for reader in readers] == [0] * len(ledgers)
+        assert {method for method, _ in made} == {"bookie.fence"}
+        assert len(made) <= 3 * len(ledgers) // 2
+
+    play(scenario)
+
+
+def test_a_member_without_the_last_entry_is_published_as_before() -> None:
+    """What its answer to the fence does not show is asked of it."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        owner = await cluster.client("writer")
+        writer, _ = await owner.create()
+        await owner.append(writer, [ENTRY])
+        left = writer.metadata.last_segment.members[2]
+        sim.network.clog("writer", left.partition("~")[0])
+        await owner.append(writer, [ENTRY])
+        await asyncio.sleep(0.5)
+        owner.node.crash()
+        client = await cluster.client()
+        reader = await client.do(client.ledgers.open(writer.ledger_id))
+        await asyncio.sleep(1.0)
+        assert reader.last_add_confirmed == 1
+        (found,) = await client.do(client.ledgers.under_replicated([writer.ledger_id]))
+        assert found.missing_members == (left,)
+
+    play(scenario)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from google_crc32c import extend
@@ -115,7 +115,7 @@ def are_in_spans(entry_ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> 
 
 
 async def members_behind(
-    pool: BookiePool, metadata: LedgerMetadata, last_confirmed: int
+    pool: BookiePool, metadata: LedgerMetadata, last_confirmed: int, holders: Collection[str]
 ) -> list[str]:
     """Return the members that miss the newest confirmed entry that they should hold, of a ledger
     whose writer is gone.
@@ -123,6 +123,10 @@ async def members_behind(
     Adds reach a bookie in order. So a bookie that has this entry has everything that the writer
     sent it before. The writer itself published any shortage that it knew of. A member that does not
     answer is not counted.
+
+    Args:
+        holders: members that are known to have the entry ``last_confirmed``. They are not asked, if
+            that is the newest one that they should have.
     """
     segments = [segment for segment in metadata.segments if segment.first_entry <= last_confirmed]
     if not segments:
@@ -138,6 +142,11 @@ async def members_behind(
                 last_confirmed,
             )
         )
+    wanted = {
+        member: held
+        for member, held in wanted.items()
+        if member not in holders or held[-1:] != [last_confirmed]
+    }
     lacks = await asyncio.gather(
         *(_lacks(pool, member, metadata.ledger_id, held[-1:]) for member, held in wanted.items())
     )

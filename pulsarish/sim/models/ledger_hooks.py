@@ -17,6 +17,7 @@ from pulsarish.sim.models import ledger as model
 from pulsarish.sim.models.ledger_trace import ALL_RULES, LedgerTrace, LedgerView, NotAllowed
 from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.sim.world.metadata_service import MetadataService
+from pulsarish.wire.bookie import ReadAnswer, ReadItem
 from pulsarish.wire.json_record import decode_record
 from pulsarish.wire.record import RECORD_HEAD
 
@@ -38,8 +39,9 @@ def tracing() -> Generator[LedgerTrace]:
             (MetadataService, "commit"),
             (EntryStore, "add"),
             (EntryStore, "_journal"),
-            (EntryStore, "fence"),
+            (EntryStore, "fence_all"),
             (EntryStore, "recovery_read"),
+            (EntryStore, "read_fenced"),
             (EntryStore, "read_lac"),
             (EntryStore, "write_lacs"),
             (WriterCore, "__init__"),
@@ -129,16 +131,18 @@ class _Hooks:
 
         return journal
 
-    def entrystore_fence(self, was: Any) -> object:
-        async def fence(store: EntryStore, ledger_id: int) -> Any:
-            least = self._ask(ledger_id, LedgerView.lac, store.instance_id)
-            code, lac = await was(store, ledger_id)
-            if code == 0:
-                self._see(ledger_id, LedgerView.fenced, store.instance_id)
-                self._see(ledger_id, LedgerView.lac_answered, store.instance_id, least, lac)
-            return code, lac
+    def entrystore_fence_all(self, was: Any) -> object:
+        async def fence_all(store: EntryStore, ledger_ids: Sequence[int]) -> Any:
+            member = store.instance_id
+            least = [self._ask(ledger_id, LedgerView.lac, member) for ledger_id in ledger_ids]
+            found = await was(store, ledger_ids)
+            for ledger_id, known, (code, lac) in zip(ledger_ids, least, found, strict=True):
+                if code == 0:
+                    self._see(ledger_id, LedgerView.fenced, member)
+                    self._see(ledger_id, LedgerView.lac_answered, member, known, lac)
+            return found
 
-        return fence
+        return fence_all
 
     def entrystore_recovery_read(self, was: Any) -> object:
         async def recovery_read(
@@ -146,12 +150,36 @@ class _Hooks:
         ) -> Any:
             stored = self._ask(ledger_id, LedgerView.entries, store.instance_id)
             answer = await was(store, ledger_id, first, last, max_bytes)
-            after = first + len(answer.records)
-            if answer.code in _NEGATIVE and after <= last and stored is not None:
-                self._see(ledger_id, LedgerView.denies, store.instance_id, after, stored)
+            self._denied(store, ledger_id, first, last, answer, stored)
             return answer
 
         return recovery_read
+
+    def entrystore_read_fenced(self, was: Any) -> object:
+        async def read_fenced(
+            store: EntryStore, items: Sequence[ReadItem], limit_bytes: int
+        ) -> Any:
+            member = store.instance_id
+            stored = [self._ask(item.ledger_id, LedgerView.entries, member) for item in items]
+            answers = await was(store, items, limit_bytes)
+            for item, had, answer in zip(items, stored, answers, strict=False):
+                self._denied(store, item.ledger_id, *item.spans[0], answer, had)
+            return answers
+
+        return read_fenced
+
+    def _denied(
+        self,
+        store: EntryStore,
+        ledger_id: int,
+        first: int,
+        last: int,
+        answer: ReadAnswer,
+        stored: int | None,
+    ) -> None:
+        after = first + len(answer.records)
+        if answer.code in _NEGATIVE and after <= last and stored is not None:
+            self._see(ledger_id, LedgerView.denies, store.instance_id, after, stored)
 
     def entrystore_read_lac(self, was: Any) -> object:
         async def read_lac(

@@ -70,22 +70,42 @@ class ClearLimboResponse(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class FenceRequest(_message.Message):
-    __slots__ = ["instance_id", "ledger"]
+    __slots__ = ["instance_id", "ledger", "max_bytes", "more_ledgers", "read_entries"]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MORE_LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    READ_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     instance_id: str
     ledger: int
-    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ...) -> None: ...
+    max_bytes: int
+    more_ledgers: _containers.RepeatedScalarFieldContainer[int]
+    read_entries: int
+    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ..., more_ledgers: _Optional[_Iterable[int]] = ..., read_entries: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class FenceResponse(_message.Message):
-    __slots__ = ["code", "lac", "message"]
+    __slots__ = ["code", "codes", "counts", "ends", "firsts", "lac", "lacs", "message", "records", "sizes"]
+    CODES_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    FIRSTS_FIELD_NUMBER: _ClassVar[int]
+    LACS_FIELD_NUMBER: _ClassVar[int]
     LAC_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     code: int
+    codes: _containers.RepeatedScalarFieldContainer[int]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    ends: _containers.RepeatedScalarFieldContainer[int]
+    firsts: _containers.RepeatedScalarFieldContainer[int]
     lac: int
+    lacs: _containers.RepeatedScalarFieldContainer[int]
     message: str
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., lac: _Optional[int] = ...) -> None: ...
+    records: bytes
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., lac: _Optional[int] = ..., codes: _Optional[_Iterable[int]] = ..., lacs: _Optional[_Iterable[int]] = ..., firsts: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., ends: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., records: _Optional[bytes] = ...) -> None: ...
 
 class ListEntriesRequest(_message.Message):
     __slots__ = ["first", "instance_id", "last", "ledger"]

@@ -237,3 +237,83 @@ def test_reads_go_to_the_ensemble_of_the_start() -> None:
         read_ahead=10,
     )
     assert [order.member for order in core.orders()] == ["B", "C", "D"]
+
+
+# What comes with the answers to fences.
+
+
+def _order(member: str, first: int) -> ReadOrder:
+    return ReadOrder(member, first, first + 3)
+
+
+def test_an_idle_ledger_ends_by_what_came_with_the_fences() -> None:
+    core = ReadingCore(_metadata(), 0, read_ahead=10)
+    core.shown(_order("A", 0), [_record(0)], NO_ENTRY)
+    assert core.verdict is ReadVerdict.WAITING  # one negative is not Qw - Qa + 1
+    core.shown(_order("C", 0), [_record(0)], NO_ENTRY)
+    core.check()
+    assert core.verdict is ReadVerdict.END
+    assert core.orders() == []
+    assert core.next_entry == 1
+
+
+def test_what_a_fence_has_shown_is_not_asked_again() -> None:
+    core = ReadingCore(_metadata(), 0, read_ahead=10)
+    core.shown(_order("A", 0), [_record(0)], NO_ENTRY)
+    assert [order.member for order in core.orders()] == ["B", "C"]
+    core.check()
+
+
+@pytest.mark.parametrize(
+    ("first", "records", "code"),
+    [
+        (0, [], NO_ENTRY),  # it misses the confirmed entry itself: of the next one it says nothing
+        (0, [0], 0),  # a limit ended the answer
+        (1, [], 0),  # nothing was read
+        (0, [], IO),
+        (1, [], IO),  # perhaps of another ledger of the call
+        (1, [], LIMBO),
+        (0, [0], IO),
+        (2, [2], NO_ENTRY),  # late, from a member that knew a later LAC
+        (2, [], NO_ENTRY),
+    ],
+)
+def test_what_says_nothing_of_the_next_entry_is_asked_again(
+    first: int, records: list[int], code: int
+) -> None:
+    core = ReadingCore(_metadata(), 0, read_ahead=10)
+    core.shown(_order("A", first), [_record(entry) for entry in records], code)
+    orders = core.orders()
+    assert sorted(order.member for order in orders) == ["A", "B", "C"]
+    for order in orders:
+        core.answered(order, [_record(1)], NO_ENTRY)
+    core.check()
+    assert [record.entry_id for record in core.take(10, 1_000)] == [1]
+    assert core.verdict is ReadVerdict.END
+
+
+def test_one_copy_that_a_fence_has_shown_is_enough() -> None:
+    core = ReadingCore(_metadata(), 0, read_ahead=10)
+    for member in "AB":
+        core.shown(_order(member, 0), [_record(0)], NO_ENTRY)
+    core.shown(_order("C", 0), [_record(0), _record(1), _record(2)], NO_ENTRY)
+    assert core.verdict is ReadVerdict.FOUND
+    assert [record.entry_id for record in core.take(10, 1_000)] == [1, 2]
+    # C denied entry 3; A and B have said nothing about it.
+    assert [(order.member, order.first) for order in core.orders()] == [("A", 3), ("B", 3)]
+
+
+def test_all_must_deny_what_a_restored_record_does_not_name() -> None:
+    core = ReadingCore(_metadata(), 0, read_ahead=10, needs_all=True)
+    for member in "AB":
+        core.shown(_order(member, 0), [_record(0)], NO_ENTRY)
+    assert [order.member for order in core.orders()] == ["C"]
+
+
+def test_a_striped_ledger_is_read_entry_by_entry() -> None:
+    """Its members miss what they should not have."""
+    core = ReadingCore(_metadata((3, 2, 2)), 0, read_ahead=10)
+    for member in "ABC":
+        core.shown(_order(member, 0), [], NO_ENTRY)
+        core.shown(_order(member, 1), [], NO_ENTRY)
+    assert [(order.member, order.first) for order in core.orders()] == [("B", 1), ("C", 1)]
