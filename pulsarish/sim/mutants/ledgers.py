@@ -162,6 +162,40 @@ def _recovery_read_without_fence(_was: object) -> object:
     return recovery_read
 
 
+def _read_before_the_fence() -> Patch:
+    """Answer a fence with what the bookie knew while the writer could still add."""
+    read: dict[tuple[str, int], ReadAnswer] = {}
+
+    def early(was: Any) -> object:
+        async def fence_all(store: EntryStore, ledger_ids: Sequence[int]) -> Any:
+            lacs = [(await store.states.get(ledger_id)).known_lac for ledger_id in ledger_ids]
+            for ledger_id, lac in zip(ledger_ids, lacs, strict=True):
+                first = max(lac, 0)
+                item = ReadItem(0, ledger_id, [(first, first + 3)], 8_192)
+                read[store.instance_id, ledger_id] = (await store.read([item]))[0]
+            await store._clock.sleep(0.05)
+            found = await was(store, ledger_ids)
+            return [(code, lac) for (code, _), lac in zip(found, lacs, strict=True)]
+
+        return fence_all
+
+    def stale(was: Any) -> object:
+        async def read_fenced(
+            store: EntryStore, items: Sequence[ReadItem], limit_bytes: int
+        ) -> list[ReadAnswer]:
+            answers: list[ReadAnswer] = await was(store, items, limit_bytes)
+            return [
+                read[store.instance_id, item.ledger_id]
+                for item, _ in zip(items, answers, strict=False)
+            ]
+
+        return read_fenced
+
+    return all_replaced(
+        replacing(EntryStore, "fence_all", early), replacing(EntryStore, "read_fenced", stale)
+    )
+
+
 def _end_at_lac(_was: object) -> object:
     return property(lambda _core: ReadVerdict.END)
 
@@ -352,6 +386,13 @@ LEDGER_MUTANTS: Final = (
         (6,),
         replacing(EntryStore, "recovery_read", _recovery_read_without_fence),
         "links",
+    ),
+    _mutant(
+        "read_before_the_fence",
+        "what comes with the answer to a fence was read when the fence was durable",
+        (6,),
+        _read_before_the_fence(),
+        "pairs",
     ),
     _mutant(
         "ensemble_used_before_it_is_stored",
