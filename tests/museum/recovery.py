@@ -10,7 +10,7 @@ from typing import Any, Final
 from pulsarish.bookie.store import EntryStore
 from pulsarish.client.message_id import MessageId
 from pulsarish.ledger import recovery_core
-from pulsarish.ledger.bookie_control import BookieControl, LacAnswer, NoAnswer, RecoveryAnswer
+from pulsarish.ledger.bookie_control import BookieControl, FenceAnswer, NoAnswer, RecoveryAnswer
 from pulsarish.ledger.coverage import Coverage
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.recovery_core import FencingCore
@@ -47,10 +47,12 @@ class _Unlucky(BookieControl):
         self._unfenced = unfenced
         self._silent = silent
 
-    async def fence(self, member: str, ledger_id: int) -> LacAnswer:
+    async def fence(self, member: str, ledger_id: int) -> FenceAnswer:
         if member == self._unfenced:
             raise NoAnswer("the fence was lost")
-        return await super().fence(member, ledger_id)
+        answer = await super().fence(member, ledger_id)
+        # Nothing comes with it, so that the entries are read.
+        return FenceAnswer(answer.code, answer.message, answer.lac)
 
     async def recovery_read(
         self, member: str, ledger_id: int, first: int, last: int, max_bytes: int
