@@ -385,12 +385,7 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         ),
     ] = 1_000
     max_concurrent_topic_load_requests: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description="Topics being opened at one time; up to 40 times as many wait.",
-            extra=DYNAMIC,
-        ),
+        int, Meta(ge=1, description="Topics being opened at one time.", extra=DYNAMIC)
     ] = 500
     topic_load_timeout_seconds: Annotated[
         float,

@@ -48,7 +48,6 @@ from pulsarish.runtime.seams import Op, World
 __all__ = ["TopicLoader"]
 
 _FAILED_LOADS_MAX: Final = 1_000  # number of topics whose last failed load is remembered
-_WAITING_LOADS_PER_TURN: Final = 40  # loads that may wait, for each that may be under way
 
 _log = get_logger("broker.topics")
 
@@ -108,7 +107,7 @@ class TopicLoader:
         """Durations of loads, failed loads included."""
         self.under_way: dict[str, _Load] = {}
         """The topics that are being loaded, by name."""
-        self._turns = LoadTurns(lambda: self._config.max_concurrent_topic_load_requests)
+        self._turns = LoadTurns(world.clock, world.tasks)
         self._make_topic = make_topic
         self._world = world
         self._config = config
@@ -149,25 +148,22 @@ class TopicLoader:
     ) -> Topic:
         """Return the topic, loaded: now, by the load that is under way, or before.
 
-        At most ``max_concurrent_topic_load_requests`` are loaded at a time. When a broker has died,
-        all its topics come at once, and to refuse them would only make them come again: the others
-        wait, in the order in which they came.
-
         With ``create`` a missing topic is created if its policies allow it. ``on_created`` is
         called if this request has created it.
 
-        Raises why it cannot be loaded, and ``TooManyRequests`` when too many wait already.
+        Raises why it cannot be loaded, and ``TooManyRequests``.
         """
         topic = self._loaded.get(name.full)
         if topic is not None and topic.closed is None:
             return topic
         load = self.under_way.get(name.full)
         if load is None:
-            limit = self._config.max_concurrent_topic_load_requests
-            if self._turns.waiting_count >= _WAITING_LOADS_PER_TURN * limit:
+            # Those that wait for their turn count, too: their requests are open at connections, and
+            # no messages are read from one with too many.
+            if len(self.under_way) >= self._config.max_concurrent_topic_load_requests:
                 raise TooManyRequests(
-                    f"{self._turns.waiting_count} topics wait to be loaded, "
-                    f"{_WAITING_LOADS_PER_TURN} times max_concurrent_topic_load_requests = {limit}"
+                    f"{len(self.under_way)} topics are being loaded, the limit "
+                    "max_concurrent_topic_load_requests"
                 )
             load = self.under_way[name.full] = _Load(
                 self._world.clock.wall_ms(), create=create, on_created=on_created
@@ -192,7 +188,7 @@ class TopicLoader:
         return load.topic
 
     async def _load(self, name: TopicName, load: _Load) -> None:
-        await self._turns.take()
+        turn = await self._turns.take()
         began = self._world.clock.monotonic()
         try:
             load.topic = await self._open(name, create=load.create, on_created=load.on_created)
@@ -204,7 +200,7 @@ class TopicLoader:
             else:
                 self._load_failed(name, error)
         finally:
-            self._turns.end()
+            self._turns.end(turn)
             self.seconds.observe(self._world.clock.monotonic() - began)
             del self.under_way[name.full]
             if load.topic is None and load.error is None:

@@ -1,48 +1,75 @@
 """How many topics a broker loads at a time, and in which order."""
 
+from __future__ import annotations
+
 import asyncio
+from collections.abc import Callable, Coroutine
 
-from pulsarish.broker.topics.load_turns import LoadTurns
-
-
-async def _turn_of_the_loop() -> None:
-    for _ in range(3):
-        await asyncio.sleep(0)
+from pulsarish.broker.topics.load_turns import AT_ONCE_MAX, LATE_SECONDS, LoadTurns
+from pulsarish.sim.world.world import Simulation
 
 
-def test_loads_beyond_the_limit_wait_in_the_order_in_which_they_came() -> None:
-    async def scenario() -> None:
-        limit = 2
-        turns = LoadTurns(lambda: limit)
-        begun: list[int] = []
+class Loads:
+    """Loads that end when the test says so."""
 
-        async def load(number: int) -> None:
-            await turns.take()
-            begun.append(number)
+    def __init__(self, sim: Simulation) -> None:
+        world = sim.nodes["broker"].world
+        assert world is not None
+        self.turns = LoadTurns(world.clock, world.tasks)
+        self.begun: list[int] = []
+        self._turn_of: dict[int, int] = {}
+        self._tasks = world.tasks
 
-        tasks = [asyncio.create_task(load(number)) for number in range(7)]
-        await _turn_of_the_loop()
-        assert (begun, turns.waiting_count) == ([0, 1], 5)
-        turns.end()
-        # One that comes now does not pass those that wait.
-        tasks.append(asyncio.create_task(load(7)))
-        await _turn_of_the_loop()
-        assert (begun, turns.taken_count, turns.waiting_count) == ([0, 1, 2], 2, 5)
-        limit = 4
-        turns.end()
-        await _turn_of_the_loop()
-        assert begun == [0, 1, 2, 3, 4, 5]
-        limit = 1
-        for _ in range(3):
-            turns.end()
-            await _turn_of_the_loop()
-            assert len(begun) == 6
-        for _ in range(2):
-            turns.end()
-            await _turn_of_the_loop()
-        assert begun == list(range(8))
-        turns.end()
-        assert (turns.taken_count, turns.waiting_count) == (0, 0)
-        await asyncio.gather(*tasks)
+    async def come(self, *names: int) -> None:
+        for name in names:
+            _ = self._tasks.spawn(self._load(name), name=f"load {name}")
+            await asyncio.sleep(0.001)  # so that they come in this order
 
-    asyncio.run(scenario())
+    async def _load(self, name: int) -> None:
+        self._turn_of[name] = await self.turns.take()
+        self.begun = sorted([*self.begun, name])  # those of one turn of the loop come in any order
+
+    async def end(self, name: int) -> None:
+        self.turns.end(self._turn_of.pop(name))
+        await asyncio.sleep(0.001)
+
+
+def play(story: Callable[[Simulation], Coroutine[object, object, None]]) -> None:
+    sim = Simulation(1)
+    sim.node("broker")
+    sim.run(lambda: sim.nodes["broker"].run(lambda _world: story(sim)))
+
+
+def test_loads_wait_in_the_order_in_which_they_came() -> None:
+    async def story(sim: Simulation) -> None:
+        loads = Loads(sim)
+        await loads.come(*range(AT_ONCE_MAX + 3))
+        assert loads.begun == list(range(AT_ONCE_MAX))
+        assert loads.turns.waiting_count == 3
+        await loads.end(0)
+        await loads.come(AT_ONCE_MAX + 3)  # it does not pass those that wait
+        assert loads.begun == list(range(AT_ONCE_MAX + 1))
+        for name in (1, 2, 3):
+            await loads.end(name)
+        assert loads.begun == list(range(AT_ONCE_MAX + 4))
+        assert loads.turns.waiting_count == 0
+
+    play(story)
+
+
+def test_loads_that_are_late_let_others_begin() -> None:
+    async def story(sim: Simulation) -> None:
+        loads = Loads(sim)
+        await loads.come(*range(3 * AT_ONCE_MAX))
+        assert len(loads.begun) == AT_ONCE_MAX
+        for rounds in (2, 3):
+            await asyncio.sleep(1.25 * LATE_SECONDS)
+            assert loads.begun == list(range(rounds * AT_ONCE_MAX))
+        await loads.come(1_000)
+        assert loads.begun[-1] == 3 * AT_ONCE_MAX - 1
+        await loads.end(7)  # a late one: it makes no room for another
+        assert loads.turns.waiting_count == 1
+        await loads.end(3 * AT_ONCE_MAX - 1)
+        assert loads.begun[-1] == 1_000
+
+    play(story)
