@@ -270,9 +270,12 @@ class MemoryLedgerClient:
         assert above < self.cluster.next_id
         ledger = self.cluster.make(purpose)
         if commit is not None:
-            del self.cluster.ledgers[ledger.ledger_id]
-            await commit(ledger.ledger_id, [])
-            self.cluster.ledgers[ledger.ledger_id] = ledger
+            # The commit makes the ledger with the record that names it: the next owner finds both.
+            try:
+                await commit(ledger.ledger_id, [])
+            except BaseException:
+                self.cluster.ledgers.pop(ledger.ledger_id, None)
+                raise
         ledger.writer = MemoryWriter(self.cluster, ledger, listener)
         await asyncio.sleep(0)
         return ledger.writer
