@@ -69,7 +69,8 @@ def test_subscriptions_of_topics_of_a_group_share_what_is_delivered() -> None:
     topics.limit(dispatch_bytes=1_000, dispatch_messages=10)
     assert not second.is_unlimited
     assert other.is_unlimited
-    first.take(10, 10, 1_500)
+    first.note_read(10, 10)
+    first.take(10, 1_500)
     assert second.allowed()[0] == pytest.approx(0.501)
     assert second.reached() == (
         "resource-group",
@@ -85,10 +86,10 @@ def test_of_two_shared_rates_the_one_that_holds_longer_is_named() -> None:
     topic = topics.topic(GROUP)
     topics.limit(dispatch_messages=5)
     limits = topic.dispatch_limits()
-    limits.take(20, 20, 0)
+    limits.take(20, 0)
     assert limits.reached()[0] == "resource-group"
     topics.limit(dispatch_messages=100)
-    limits.take(10, 10, 0)
+    limits.take(10, 0)
     assert limits.reached()[0] == ""
 
 
