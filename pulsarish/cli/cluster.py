@@ -99,7 +99,8 @@ def cluster() -> None:
 @click.option(
     "--base-port",
     type=click.IntRange(0, 60000),
-    help="First of consecutive ports; 0: free ports; default: the well-known ports.",
+    help="First of consecutive ports; 0: free ports; default: the well-known ports. Give one below "
+    "those that the system gives to connections (/proc/sys/net/ipv4/ip_local_port_range).",
 )
 @click.option(
     "--secure",

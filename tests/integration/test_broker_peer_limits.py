@@ -227,7 +227,9 @@ def test_one_address_has_a_share_of_the_connections() -> None:
         for _ in range(2):
             await BinaryClient.connect(world, BINARY)
         refused = await BinaryClient.connect(world, BINARY, shake_hands=False)
-        await world.clock.sleep(0.5)
-        assert refused.lost
+        error = (await refused.next(14)).command.error
+        assert error.error == pb.NOT_ALLOWED_ERROR
+        assert "has 2 connections open, the limit for one address; close others" in error.message
+        await refused.until_lost()
 
     run(scenario, broker_max_connections_per_ip=2)

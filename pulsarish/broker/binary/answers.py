@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from pulsarish.broker.binary.codec import NO_REQUEST, encode_schema, failure, message_id
+from pulsarish.broker.binary.codec import (
+    NO_REQUEST,
+    encode_schema,
+    error_command,
+    failure,
+    message_id,
+)
 from pulsarish.broker.clients.client_errors import TopicMoved
 from pulsarish.broker.clients.commands import (
     NO_EPOCH,
@@ -209,8 +215,7 @@ def _partition(topic: str) -> int:
 def _outcome(request_id: int, error: PulsarishError | None) -> pb.Command:
     if error is None:
         return pb.Command(type=13, success=pb.Success(request_id=request_id))
-    number, text = failure(error)
-    return pb.Command(type=14, error=pb.Error(request_id=request_id, error=number, message=text))
+    return error_command(request_id, error)
 
 
 def _producer_opened(answer: ProducerOpened) -> pb.Command:

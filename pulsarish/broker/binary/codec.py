@@ -41,6 +41,7 @@ __all__ = [
     "ack_words",
     "consumer_stats",
     "encode_schema",
+    "error_command",
     "failure",
     "message_id",
     "refused_transaction",
@@ -128,12 +129,10 @@ def session_command(command: pb.Command) -> Command | None:
 
 def refused_unknown(command: pb.Command) -> pb.Command | None:
     """Return the answer to an unknown command; ``None`` when the command has no request id."""
-    number, text = failure(NotAllowed(f"a command of type {command.type} is not known here"))
+    error = NotAllowed(f"a command of type {command.type} is not known here")
     for field, body in command.ListFields():
         if field.message_type is not None and "request_id" in field.message_type.fields_by_name:
-            return pb.Command(
-                type=14, error=pb.Error(request_id=body.request_id, error=number, message=text)
-            )
+            return error_command(body.request_id, error)
     return None
 
 
@@ -278,6 +277,11 @@ def failure(error: PulsarishError) -> tuple[pb.ServerError, str]:
     if number == pb.SERVICE_NOT_READY:
         number = pb.METADATA_ERROR
     return cast("pb.ServerError", number), str(known)
+
+
+def error_command(request_id: int, error: PulsarishError) -> pb.Command:
+    number, text = failure(error)
+    return pb.Command(type=14, error=pb.Error(request_id=request_id, error=number, message=text))
 
 
 def consumer_stats(

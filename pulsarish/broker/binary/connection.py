@@ -21,6 +21,7 @@ from pulsarish.broker.binary.codec import (
     NO_REQUEST,
     ack_words,
     consumer_stats,
+    error_command,
     failure,
     refused_transaction,
     refused_unknown,
@@ -201,7 +202,12 @@ class Connection(ContainedProtocol):
         refused = self._traffic.limits.slots.take(self, str(host))
         if refused:
             _log.warning("connection refused", peer=self._peer, reason=refused)
-            self._transport.abort()
+            error = NotAllowed(
+                f"{refused}; close others, or raise broker_max_connections or "
+                "broker_max_connections_per_ip of the broker"
+            )
+            self._transport.write(command_frame(error_command(NO_REQUEST, error)))
+            self._transport.close()
             return
         self._admitted = True
         self._world = contained(self._world, self.scope)
@@ -440,10 +446,7 @@ class Connection(ContainedProtocol):
 
     def end_rights(self, error: PulsarishError) -> None:
         _log.warning("client refused", peer=self._peer, reason=error)
-        number, text = failure(error)
-        self._reply(
-            pb.Command(type=14, error=pb.Error(request_id=NO_REQUEST, error=number, message=text))
-        )
+        self._reply(error_command(NO_REQUEST, error))
         # What the client opened ends now, also when it does not take this answer.
         self._is_refused = True
         self._behind.clear()
@@ -582,10 +585,7 @@ class Connection(ContainedProtocol):
             if self._transport is None or len(self._watches) > _WATCHES_MAX:
                 self._questions.unwatch(self._watches.pop(asked.watcher_id))
                 error = NotAllowed(f"a connection may watch {_WATCHES_MAX} patterns; close some")
-                number, text = failure(error)
-                answer = pb.Command(
-                    type=14, error=pb.Error(request_id=asked.request_id, error=number, message=text)
-                )
+                answer = error_command(asked.request_id, error)
         self._reply(answer)
 
     def _unwatch(self, asked: pb.WatchTopicListClose) -> None:
@@ -595,22 +595,15 @@ class Connection(ContainedProtocol):
         self._reply(pb.Command(type=13, success=pb.Success(request_id=asked.request_id)))
 
     def _refuse(self, command: pb.Command, error: PulsarishError) -> None:
-        number, text = failure(error)
         if command.type == 10:
+            number, text = failure(error)
             ack = command.ack
             answer = pb.AckResponse(
                 consumer_id=ack.consumer_id, request_id=ack.request_id, error=number, message=text
             )
             self._reply(pb.Command(type=38, ack_response=answer))
         else:
-            self._reply(
-                pb.Command(
-                    type=14,
-                    error=pb.Error(
-                        request_id=command.producer.request_id, error=number, message=text
-                    ),
-                )
-            )
+            self._reply(error_command(command.producer.request_id, error))
 
     # -- sent answers and deliveries
 

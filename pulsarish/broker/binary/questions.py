@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pulsarish.broker.binary.codec import failure
+from pulsarish.broker.binary.codec import error_command, failure
 from pulsarish.broker.clients.authorization import Gate, Resource, Visible, is_visible
 from pulsarish.broker.listeners import Listeners, pulsar_at
 from pulsarish.broker.ownership.lookup import Lookup
@@ -150,7 +150,7 @@ class BrokerQuestions:
                 names = [name for name in names if matches(plain_name(name))]
                 answer.filtered = True
         except PulsarishError as error:
-            return _error(asked.request_id, error)
+            return error_command(asked.request_id, error)
         answer.topics_hash = list_hash(names)
         answer.changed = answer.topics_hash != asked.topics_hash
         if answer.changed:
@@ -190,7 +190,7 @@ class BrokerQuestions:
                 self._lists.end(watch)
                 raise refused
         except PulsarishError as error:
-            return None, _error(asked.request_id, error)
+            return None, error_command(asked.request_id, error)
         topics_hash = list_hash(watch.names)
         answer = pb.WatchTopicListSuccess(
             request_id=asked.request_id, watcher_id=asked.watcher_id, topics_hash=topics_hash
@@ -208,8 +208,3 @@ class BrokerQuestions:
 
     def unwatch(self, watch: TopicWatch) -> None:
         self._lists.end(watch)
-
-
-def _error(request_id: int, error: PulsarishError) -> pb.Command:
-    number, text = failure(error)
-    return pb.Command(type=14, error=pb.Error(request_id=request_id, error=number, message=text))
