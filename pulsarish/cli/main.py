@@ -192,5 +192,7 @@ def main() -> None:
         except click.Abort:
             raise SystemExit(130) from None
         except click.ClickException as error:
+            if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdigit():
+                error.message += " Write -- before a value that begins with -."
             error.show()
             raise SystemExit(error.exit_code) from None
