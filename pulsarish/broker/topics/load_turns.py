@@ -59,9 +59,11 @@ class LoadTurns:
                 break
             del self._begun[number]
         while self._line and len(self._begun) < AT_ONCE_MAX:
-            self._number += 1
-            self._begun[self._number] = now
-            self._line.popleft().set_result(self._number)
+            turn = self._line.popleft()
+            if not turn.done():  # it was not cancelled while it waited
+                self._number += 1
+                self._begun[self._number] = now
+                turn.set_result(self._number)
 
     async def _watch(self) -> None:
         """Let others begin when turns become late, while no turn begins or ends."""

@@ -188,9 +188,11 @@ class TopicLoader:
         return load.topic
 
     async def _load(self, name: TopicName, load: _Load) -> None:
-        turn = await self._turns.take()
+        turn = 0
         began = self._world.clock.monotonic()
         try:
+            turn = await self._turns.take()
+            began = self._world.clock.monotonic()
             load.topic = await self._open(name, create=load.create, on_created=load.on_created)
             self._failed.pop(name.full, None)
         except PulsarishError as error:

@@ -57,6 +57,21 @@ def test_loads_wait_in_the_order_in_which_they_came() -> None:
     play(story)
 
 
+def test_a_load_that_is_cancelled_while_it_waits_is_passed_over() -> None:
+    async def story(sim: Simulation) -> None:
+        loads = Loads(sim)
+        await loads.come(*range(AT_ONCE_MAX))
+        waiting = asyncio.get_running_loop().create_task(loads.turns.take())
+        await asyncio.sleep(0.001)
+        await loads.come(AT_ONCE_MAX)
+        _ = waiting.cancel()
+        await asyncio.sleep(0.001)
+        await loads.end(0)
+        assert loads.begun == list(range(AT_ONCE_MAX + 1))
+
+    play(story)
+
+
 def test_loads_that_are_late_let_others_begin() -> None:
     async def story(sim: Simulation) -> None:
         loads = Loads(sim)
