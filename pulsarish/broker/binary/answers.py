@@ -129,7 +129,9 @@ class Answers:
         match answer:
             case Receipts():
                 assert answer.sends is not None
-                sends = [answer.sends.popleft() for _ in range(answer.count)]
+                sends = answer.sends[: answer.count]
+                assert len(sends) == answer.count
+                del answer.sends[: answer.count]
                 parts.extend(
                     receipt_frames(producer_id, sends, answer.ledger_id, answer.first_entry)
                 )
@@ -138,7 +140,7 @@ class Answers:
                 number, text = failure(answer.error)
                 refused = pb.SendError(
                     producer_id=producer_id,
-                    sequence_id=answer.sends.popleft()[0],
+                    sequence_id=answer.sends.pop(0)[0],
                     error=number,
                     message=text,
                 )

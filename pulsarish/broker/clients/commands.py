@@ -6,7 +6,6 @@ format.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -316,7 +315,7 @@ class ProducerClosed:
     error: PulsarishError
 
 
-Sends = deque[tuple[int, int]]
+Sends = list[tuple[int, int]]
 """The sequence id and highest sequence id of each SEND without an outcome, oldest first.
 
 There is one for each opening of a producer. Each outcome of that opening removes its own pair, so a

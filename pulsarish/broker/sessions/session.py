@@ -8,7 +8,6 @@ has to wait (opening a topic, a seek) runs as a task that puts its answer into t
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -323,7 +322,7 @@ class Session:
                 topic = found.topic
                 if sends is not None:
                     if found.producer.sends is None:
-                        found.producer.sends = deque()
+                        found.producer.sends = []
                     found.producer.sends.extend(sends[start:end])
                 topic.publish(found.producer, run, request)
                 if not topic.has_room:
