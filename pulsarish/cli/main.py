@@ -192,7 +192,7 @@ def main() -> None:
         except click.Abort:
             raise SystemExit(130) from None
         except click.ClickException as error:
-            if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdigit():
-                error.message += " Write -- before a value that begins with -."
             error.show()
+            if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdigit():
+                click.echo("Write -- before a value that begins with -.", err=True)
             raise SystemExit(error.exit_code) from None

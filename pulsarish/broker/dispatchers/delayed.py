@@ -31,7 +31,7 @@ __all__ = ["DELAYS_OVER", "DelayedEntries"]
 
 DELAYS_OVER: Final = 1 << 62
 """A time at which everything is due."""
-_SOON_TICKS: Final = 10  # entries that are due within this number of ticks go into no bucket
+_SOON_TICKS: Final = 20  # entries that are due within this number of ticks go into no bucket
 _SEALED_MAX: Final = 4  # entries of a new bucket, as a multiple of the fewest
 _FULL_BYTE: Final = b"\xff"
 _NOT_FULL: Final = re.compile(rb"[^\xff]")
