@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 
-from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership import ownership as ownership_module
 from pulsarish.broker.ownership.balance import (
     Balance,
@@ -23,22 +20,13 @@ from pulsarish.broker.ownership.balance import (
     BundleLoad,
     Move,
 )
-from pulsarish.broker.ownership.bundles import Bundle, bundle_of
-from pulsarish.broker.ownership.core import Unowned
-from pulsarish.broker.ownership.ownership import BundleSplit, Ownership
-from pulsarish.broker.ownership.served_bundles import ServedBundles
-from pulsarish.broker.ownership.splits import BY_RANGE, divided, inner_edges
-from pulsarish.broker.policies.namespaces import Namespaces
-from pulsarish.ledger.client import LedgerClient
-from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BrokerRegistration, NamespacePolicies
-from pulsarish.model.errors import NotFound
+from pulsarish.broker.ownership.bundles import Bundle
+from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Op, World
-from pulsarish.security.credentials import Caller
+from pulsarish.sim.workloads.ownership_site import SPACE, OwnershipSite
 from pulsarish.sim.workloads.safeguard import Mutant, replaced, replacing
 from pulsarish.sim.world.world import Simulation
-from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["BALANCE_MUTANTS"]
 
@@ -114,64 +102,6 @@ def _believes_new_meters(was: Any) -> object:
 
 _SPLITTERS: Final = ("broker0", "broker1")
 _SPLIT_STEPS: Final = 60
-_SPACE: Final = ("public", "default")
-
-
-class _Site:
-    """A broker's part in ``_check_splits``: its ownership, and its list of bundles."""
-
-    def __init__(self, world: World, name: str) -> None:
-        self.records = Records(world.metadata, world.clock, world.random)
-        config = BrokerConfig(broker_id=name, listen_address="", metadata_url="memory:")
-        self._world = world
-        self.namespaces = Namespaces(world, self.records, config)
-        self.ownership = Ownership(
-            world,
-            config,
-            self.records,
-            ledgers=LedgerClient(world, config.ledger),
-            lost=lambda _: None,
-            taken=lambda _: None,
-            take_lag_max=lambda: 0.0,
-        )
-        self.bundles = ServedBundles(world.clock, self.ownership)
-        self.known = NamespacePolicies()
-
-    async def start(self, name: str) -> None:
-        address = f"{name}:6660"
-        _ = await self._world.connections.serve(address, {}, {"broker.ping": self._ping})
-        await self.namespaces.start()
-        await self.ownership.start(BrokerRegistration(name, "", address, knows_splits=True))
-        await self.refresh()
-
-    async def _ping(self, _data: bytes, _caller: Caller) -> bytes:
-        me = self.ownership.registry.instance_id
-        return pb.PingResponse(instance_id=me, serving=True).SerializeToString()
-
-    async def refresh(self) -> None:
-        self.namespaces.forget(*_SPACE)
-        self.known = await self.namespaces.policies(*_SPACE)
-
-    async def use(self, name: TopicName) -> None:
-        """Have a topic served, by the list of bundles as it was when it was read last."""
-        bundle = bundle_of(name, self.known)
-        try:
-            owner = await self.ownership.owner(bundle)
-            if isinstance(owner, Unowned):
-                _ = await self.ownership.acquire(bundle, owner.version)
-        except BundleSplit:
-            await self.refresh()
-
-    async def split(self, bundle: Bundle) -> None:
-        low, high = bundle.edges
-        edges = inner_edges(bundle, BY_RANGE, (), ())
-        parts = [bundle.part(low, edges[0]), bundle.part(edges[0], high)]
-
-        async def commit(ops: Sequence[Op]) -> None:
-            await self.namespaces.divide(*_SPACE, lambda now: divided(now, bundle, edges), ops)
-
-        with suppress(NotFound):
-            await self.bundles.split(bundle, parts, commit, lambda: None)
 
 
 def _check_splits(seed: int) -> None:
@@ -180,9 +110,9 @@ def _check_splits(seed: int) -> None:
     """
     sim = Simulation(seed)
     rng = random.Random(f"{seed}:splits")
-    sites: dict[str, _Site] = {}
+    sites: dict[str, OwnershipSite] = {}
 
-    async def step(_: World, site: _Site) -> None:
+    async def step(_: World, site: OwnershipSite) -> None:
         owned = site.ownership.owned.bundles()
         way = rng.random()
         if way < 0.25 and owned:
@@ -192,14 +122,14 @@ def _check_splits(seed: int) -> None:
         elif way < 0.5:
             await site.refresh()
         else:
-            await site.use(TopicName(*_SPACE, f"t{rng.randrange(50)}"))
+            await site.use(TopicName(*SPACE, f"t{rng.randrange(50)}"))
 
     async def scenario() -> None:
         nodes = {name: sim.node(name) for name in _SPLITTERS}
         for name, node in nodes.items():
 
             async def start(world: World, name: str = name) -> None:
-                sites[name] = _Site(world, name)
+                sites[name] = OwnershipSite(world, name)
                 await sites[name].start(name)
 
             await node.run(start)

@@ -20,6 +20,7 @@ from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
 from pulsarish.sim.mutants.message_life import LIFE_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
 from pulsarish.sim.mutants.orphans import ORPHAN_MUTANTS
+from pulsarish.sim.mutants.outages import OUTAGE_MUTANTS
 from pulsarish.sim.mutants.patterns import PATTERN_MUTANTS
 from pulsarish.sim.mutants.placement import PLACEMENT_MUTANTS
 from pulsarish.sim.mutants.priorities import PRIORITY_MUTANTS
@@ -55,6 +56,7 @@ _ALL: Final = (
     *BALANCE_MUTANTS,
     *PLACEMENT_MUTANTS,
     *ORPHAN_MUTANTS,
+    *OUTAGE_MUTANTS,
     *RATE_MUTANTS,
     *CAPTURE_MUTANTS,
     *SCHEDULE_MUTANTS,
