@@ -25,6 +25,7 @@ from pulsarish.sim.mutants.patterns import PATTERN_MUTANTS
 from pulsarish.sim.mutants.placement import PLACEMENT_MUTANTS
 from pulsarish.sim.mutants.priorities import PRIORITY_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
+from pulsarish.sim.mutants.quotas import QUOTA_MUTANTS
 from pulsarish.sim.mutants.rates import RATE_MUTANTS
 from pulsarish.sim.mutants.repair import REPAIR_MUTANTS
 from pulsarish.sim.mutants.rights import RIGHTS_MUTANTS
@@ -60,6 +61,7 @@ _ALL: Final = (
     *RATE_MUTANTS,
     *CAPTURE_MUTANTS,
     *SCHEDULE_MUTANTS,
+    *QUOTA_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}
