@@ -30,6 +30,7 @@ from pulsarish.sim.mutants.rates import RATE_MUTANTS
 from pulsarish.sim.mutants.repair import REPAIR_MUTANTS
 from pulsarish.sim.mutants.rights import RIGHTS_MUTANTS
 from pulsarish.sim.mutants.schedules import SCHEDULE_MUTANTS
+from pulsarish.sim.mutants.shared_reads import SHARED_READ_MUTANTS
 from pulsarish.sim.mutants.storage import STORAGE_MUTANTS
 from pulsarish.sim.mutants.topic_log import LOG_MUTANTS
 from pulsarish.sim.workloads.safeguard import Mutant
@@ -61,6 +62,7 @@ _ALL: Final = (
     *RATE_MUTANTS,
     *CAPTURE_MUTANTS,
     *SCHEDULE_MUTANTS,
+    *SHARED_READ_MUTANTS,
     *QUOTA_MUTANTS,
 )
 
