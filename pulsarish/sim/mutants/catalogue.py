@@ -12,6 +12,7 @@ from pulsarish.sim.mutants.captures import CAPTURE_MUTANTS
 from pulsarish.sim.mutants.cluster import CLUSTER_MUTANTS
 from pulsarish.sim.mutants.containment import CONTAINMENT_MUTANTS
 from pulsarish.sim.mutants.disk import DISK_MUTANTS
+from pulsarish.sim.mutants.drains import DRAIN_MUTANTS
 from pulsarish.sim.mutants.faces import FACE_MUTANTS
 from pulsarish.sim.mutants.garbage import GARBAGE_MUTANTS
 from pulsarish.sim.mutants.hostile import HOSTILE_MUTANTS
@@ -59,6 +60,7 @@ _ALL: Final = (
     *PLACEMENT_MUTANTS,
     *ORPHAN_MUTANTS,
     *OUTAGE_MUTANTS,
+    *DRAIN_MUTANTS,
     *RATE_MUTANTS,
     *CAPTURE_MUTANTS,
     *SCHEDULE_MUTANTS,
