@@ -1,4 +1,4 @@
-"""Mutants of an outage of the metadata service, noticed by brokers that own bundles."""
+"""Mutants of outages: of the metadata service, and of the network between brokers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from pulsarish.broker.ownership.outage import Outage
 from pulsarish.broker.ownership.ownership import Ownership
-from pulsarish.sim.workloads.outage import check_minority, check_outages
+from pulsarish.broker.ownership.suspicion import Peers
+from pulsarish.sim.workloads.outage import check_cut_off, check_minority, check_outages
 from pulsarish.sim.workloads.safeguard import Mutant, replacing
 
 __all__ = ["OUTAGE_MUTANTS"]
@@ -37,7 +38,22 @@ def _any_instance(_was: object) -> object:
     return is_away_for
 
 
+def _silence_is_enough(_was: object) -> object:
+    def is_reached(_peers: Peers, *_: object) -> bool:
+        return True
+
+    return is_reached
+
+
 OUTAGE_MUTANTS: Final = (
+    Mutant(
+        "cut_off_broker_evicts",
+        "a broker evicts a silent one only if most of the others have answered meanwhile",
+        (),
+        replacing(Peers, "_is_reached", _silence_is_enough),
+        check_cut_off,
+        seeds=3,
+    ),
     Mutant(
         "few_brokers_go_on",
         "a broker without metadata goes on only while most brokers are there and say that they "

@@ -21,7 +21,7 @@ from pulsarish.sim.workloads.ownership_site import SPACE, OwnershipSite
 from pulsarish.sim.world.metadata_service import METADATA
 from pulsarish.sim.world.world import Simulation
 
-__all__ = ["check_minority", "check_outages"]
+__all__ = ["check_cut_off", "check_minority", "check_outages"]
 
 _NAMES: Final = ("broker0", "broker1", "broker2")
 _TOPICS: Final = [TopicName(*SPACE, f"t{number}") for number in range(6)]
@@ -77,6 +77,9 @@ class _Brokers:
             await asyncio.sleep(_STEP_SECONDS)
             self._look()
 
+    def instances(self) -> dict[str, str]:
+        return {name: each.ownership.registry.instance_id for name, each in self.sites.items()}
+
     def serving(self, bundle: Bundle) -> list[str]:
         return [
             name
@@ -115,7 +118,7 @@ def check_outages(seed: int) -> None:
             for topic in _TOPICS:
                 await brokers.use(rng.choice(_NAMES), topic)
             *away, returns = rng.sample(_NAMES, len(_NAMES))
-            instances = [brokers.sites[name].ownership.registry.instance_id for name in away]
+            instances = [brokers.instances()[name] for name in away]
             for name in away:
                 brokers.cut(name)
             await brokers.wait(rng.uniform(2.0, 4.0))
@@ -162,3 +165,28 @@ def check_minority(seed: int) -> None:
         assert brokers.sites["newcomer"].bundles.owned(), "the newcomer has taken nothing"
 
     sim.run(scenario, 300.0)
+
+
+def check_cut_off(seed: int) -> None:
+    """Cut a broker off from the others, while all reach the service. They evict it, and it evicts
+    none of them.
+    """
+    sim, rng = Simulation(seed), random.Random(f"{seed}:cut off")
+
+    async def scenario() -> None:
+        brokers = _Brokers(sim)
+        for name in _NAMES:
+            await brokers.start(name)
+        alone, *others = rng.sample(_NAMES, len(_NAMES))
+        for topic in _TOPICS:
+            await brokers.use(rng.choice(_NAMES), topic)
+        await brokers.wait(rng.uniform(2.0, 4.0))
+        before = brokers.instances()
+        sim.network.partition([alone], others)
+        await brokers.wait(rng.uniform(8.0, 15.0))
+        now = brokers.instances()
+        for name in others:
+            assert now[name] == before[name], f"{name} was evicted by a broker that is cut off"
+        assert now[alone] != before[alone], f"{alone} is cut off and was not evicted"
+
+    sim.run(scenario, 120.0)
