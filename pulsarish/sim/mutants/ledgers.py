@@ -14,6 +14,7 @@ import msgspec
 from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger import recovery, writer, writer_core
 from pulsarish.ledger.coverage import Coverage
+from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.reader_core import ReadCore, SpanOrder
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.recovery_core import ReadingCore, ReadOrder, ReadVerdict
@@ -238,6 +239,14 @@ def _lac_of_what_is_sent(was: Any) -> object:
     return encode
 
 
+def _one_above_the_lac(was: Any) -> object:
+    async def ask_lac(reader: LedgerReader, *, wait_ms: int) -> None:
+        await was(reader, wait_ms=wait_ms)
+        reader._lac += 1
+
+    return ask_lac
+
+
 def _whatever_the_state(_was: object) -> object:
     async def reread(writer: LedgerWriter) -> LedgerMetadata:
         found = await writer._store.read_newest(writer.ledger_id)
@@ -455,6 +464,13 @@ LEDGER_MUTANTS: Final = (
         "an entry carries the last confirmed entry, and only recovery reads above that",
         (3,),
         replacing(writer, "encode_record_head", _lac_of_what_is_sent),
+        "links",
+    ),
+    _mutant(
+        "reader_goes_above_the_lac",
+        "a reader that does not recover, as that of a read replica, shows nothing above the LAC",
+        (3,),
+        replacing(LedgerReader, "_ask_lac", _one_above_the_lac),
         "links",
     ),
     _mutant(
