@@ -18,6 +18,7 @@ from pulsarish.sim.mutants.garbage import GARBAGE_MUTANTS
 from pulsarish.sim.mutants.hostile import HOSTILE_MUTANTS
 from pulsarish.sim.mutants.journal import JOURNAL_MUTANTS
 from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
+from pulsarish.sim.mutants.letters import LETTER_MUTANTS
 from pulsarish.sim.mutants.message_life import LIFE_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
 from pulsarish.sim.mutants.orphans import ORPHAN_MUTANTS
@@ -47,6 +48,7 @@ _ALL: Final = (
     *LOG_MUTANTS,
     *LIFE_MUTANTS,
     *PRIORITY_MUTANTS,
+    *LETTER_MUTANTS,
     *CLUSTER_MUTANTS,
     *DISK_MUTANTS,
     *PROGRESS_MUTANTS,
