@@ -128,7 +128,7 @@ def test_damaged_bytes_are_refused() -> None:
 
 def test_entries_that_are_due_soon_and_few_entries_go_into_no_bucket() -> None:
     delayed = DelayedEntries(100)
-    delayed.tick_ms = 100
+    delayed.tick_ms = 50
     for entry in range(6):
         delayed.add(at(entry), 500 if entry < 5 else 5_000)
     assert not delayed.may_seal(0, 7)
