@@ -46,7 +46,7 @@ def draw(
     axes.set_title(title, fontsize=10)
     axes.set_xlabel("topics")
     axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.1)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
 
@@ -74,7 +74,7 @@ def main() -> None:
         )
     axes.set_title("back after SIGKILL of the owner of all open topics, seconds", fontsize=10)
     axes.set_xlabel("open topics")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.1)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     figure.tight_layout()
