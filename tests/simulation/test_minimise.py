@@ -10,7 +10,8 @@ from pulsarish.sim.mutants.catalogue import MUTANTS
 from pulsarish.sim.workloads.minimise import minimise, try_seed
 
 RUNS_MAX = 5
-SEEDS = 40  # some of the first fail; more, since schedules move with the code
+# Those that fail now, and more, since schedules move with the code.
+SEEDS = (21, 37, *range(40))
 
 
 @pytest.mark.timeout(600)  # about ten seeds
@@ -18,7 +19,7 @@ def test_a_seed_that_a_mutant_breaks_is_told_with_a_few_of_its_faults() -> None:
     mutant = MUTANTS["deduplication_forgets"]
     with mutant.patch():
         # One that does not fail by itself: it takes some of its faults.
-        trials = ((seed, try_seed(seed)) for seed in range(SEEDS))
+        trials = ((seed, try_seed(seed)) for seed in SEEDS)
         failing = (
             (seed, trial) for seed, trial in trials if trial.kinds and not try_seed(seed, []).kinds
         )

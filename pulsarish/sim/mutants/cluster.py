@@ -515,7 +515,7 @@ CLUSTER_MUTANTS: Final = (
         replacing(Deduplication, "observe", _deduplication_forgets),
         _check_dying,
         seeds=40,
-        first=25,
+        first=26,
     ),
     _mutant(
         "pending_taken_for_duplicate",
