@@ -63,7 +63,7 @@ DRAIN_MUTANTS: Final = (
     ),
     Mutant(
         "drained_to_a_forbidden_broker",
-        "a broker takes no bundle that a rule of placement forbids it, whoever gives it",
+        "a broker takes no bundle that a rule of placement forbids it",
         (),
         replacing(Ownership, "check_takes", _takes_all),
         check_drained,

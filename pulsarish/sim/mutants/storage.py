@@ -246,7 +246,7 @@ def _one_limbo(was: Any) -> object:
     return enter
 
 
-def _whoever_is_known(_was: object) -> object:
+def _known_cookie_is_enough(_was: object) -> object:
     def decide_cookie(
         _wanted: object, _directories: object, _local: object, stored: object, *, has_data: bool
     ) -> object:
@@ -444,7 +444,7 @@ STORAGE_MUTANTS: Final = (
         "the cookies of all directories and of the metadata agree, or the bookie does not start",
         (7,),
         all_replaced(
-            replacing(cookies, "decide_cookie", _whoever_is_known),
+            replacing(cookies, "decide_cookie", _known_cookie_is_enough),
             replacing(cookies, "_refuse_if_promised", _refuse_nothing),
             replacing(store, "check_reaches", _any_journal),
         ),
