@@ -165,7 +165,8 @@ class Recovery:
 
     async def _fence(self, metadata: LedgerMetadata) -> int:
         core = FencingCore(metadata, self._given_up)
-        self._shown = []
+        # An answer that comes after the next attempt has begun is not one of that attempt.
+        self._shown = shown = []
         self._fences_over = over = asyncio.Event()
 
         async def ask(member: str) -> None:
@@ -175,7 +176,7 @@ class Recovery:
                 core.failed(member, str(error))
             else:
                 if answer.code == 0 and answer.first >= 0:
-                    self._shown.append((member, answer))
+                    shown.append((member, answer))
                 core.answered(member, answer.code, answer.lac)
             if len(core.said) == len(core.members):
                 over.set()

@@ -7,12 +7,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from pulsarish.ledger.bookie_control import FenceAnswer
+from pulsarish.ledger.recovery import Recovery, _StartOver
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.sim.world.world import Simulation
-from tests.simulation.test_ledger_scripts import Client, Cluster, play
+from tests.simulation.test_ledger_scripts import OPTIONS, Client, Cluster, play
 
 ENTRY = b"." * 1_000
 COUNT = 150
@@ -215,5 +219,53 @@ def test_a_member_without_the_last_entry_is_published_as_before() -> None:
         assert reader.last_add_confirmed == 1
         (found,) = await client.do(client.ledgers.under_replicated([writer.ledger_id]))
         assert found.missing_members == (left,)
+
+    play(scenario)
+
+
+def test_a_late_answer_to_an_earlier_attempt_does_not_count_twice() -> None:
+    """A member that misses the last confirmed entry answers both attempts at once."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        owner = await cluster.client("writer", explicit_lac_interval_ms=60_000)
+        writer, _ = await owner.create()
+        await owner.append(writer, [ENTRY])
+        late = writer.metadata.last_segment.members[2]
+        sim.network.clog("writer", late.partition("~")[0])
+        await owner.append(writer, [ENTRY])
+        assert writer.last_add_confirmed == 1
+        owner.node.crash()
+        client = await cluster.client()
+        pool, control = client.ledgers._pool, client.ledgers.control
+        recovery = Recovery(client.world, OPTIONS, pool, client.ledgers._store, writer.ledger_id)
+        attempts = [asyncio.Event() for _ in range(2)]
+        fence, recover = control.fence, recovery._recover
+
+        async def slow_fence(member: str, ledger_id: int) -> FenceAnswer:
+            is_first = not attempts[0].is_set()
+            answer = await fence(member, ledger_id)
+            if member == late:
+                if is_first:
+                    await attempts[0].wait()
+                    await asyncio.sleep(0.1)
+                else:
+                    await asyncio.sleep(0.2)
+                    attempts[1].set()
+                return answer
+            if not is_first:
+                await attempts[1].wait()
+                await asyncio.sleep(0.1)
+            return replace(answer, first=-1, records=[], end=0)  # the bookie was busy
+
+        async def changed(metadata: LedgerMetadata, version: int, lac: int) -> LedgerMetadata:
+            if not attempts[0].is_set():
+                attempts[0].set()
+                raise _StartOver
+            return await recover(metadata, version, lac)
+
+        control.fence = slow_fence  # type: ignore[method-assign]
+        recovery._recover = changed  # type: ignore[method-assign]
+        assert (await client.do(recovery.run())).last_entry == 1
 
     play(scenario)
