@@ -219,6 +219,10 @@ class BookieControl:
                 # The answer to the call, or that of a bookie which knows only the first ledger.
                 whole = FenceAnswer(answer.code, answer.message, answer.lac)
                 return [whole] * (len(ledger_ids) if answer.code else 1)
+            if sum(answer.counts) != len(records):
+                raise ChecksumError(
+                    f"{sum(answer.counts)} records were announced, {len(records)} came"
+                )
             found: list[FenceAnswer] = []
             at = 0
             for code, lac, first, count, end in zip(

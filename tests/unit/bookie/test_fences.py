@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from pulsarish.ledger.bookie_control import BookieControl, FenceAnswer, NoAnswer
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.model.errors import BookieIOError, LedgerFenced, NoSuchEntry, WrongBookie
 from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.wire._pb import bookie_pb2 as pb
+from pulsarish.wire.framing import join_records
 from pulsarish.wire.record import peek_ids
 from tests.support.bookies import BookieBench, BookieClient, make_record
 
@@ -150,6 +153,28 @@ def test_a_bookie_of_an_earlier_version_has_fenced_the_first_ledger_only() -> No
         (fenced,) = (answer for answer in answers if isinstance(answer, FenceAnswer))
         assert (fenced.code, fenced.lac, fenced.first) == (OK, 5, -1)
         assert any(isinstance(answer, NoAnswer) for answer in answers)
+
+    bench.sim.run(lambda: bench.with_client(work))
+
+
+def test_an_answer_with_other_records_than_it_announces_is_none() -> None:
+    """Its "no such entry" would be said of another entry."""
+    bench = BookieBench()
+
+    async def work(client: BookieClient) -> None:
+        control = control_of(client)
+
+        async def torn(*_: object, **__: object) -> bytes:
+            record = make_record(1, 0, b"x")
+            answer = pb.FenceResponse(
+                codes=[0], lacs=[-1], firsts=[0], counts=[2], ends=[NoSuchEntry.code]
+            )
+            answer.sizes.append(len(record))
+            return b"".join(join_records(answer, [record], len(record)))
+
+        client.world.connections.call = torn  # type: ignore[method-assign]
+        with pytest.raises(NoAnswer, match="2 records were announced, 1 came"):
+            await control.fence(client.instance_id, 1)
 
     bench.sim.run(lambda: bench.with_client(work))
 
