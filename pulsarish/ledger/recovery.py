@@ -279,20 +279,21 @@ class Recovery:
             return records, str(error)
         return records, ""
 
-    def _shown_record(self, member: str, entry_id: int) -> Record | None:
-        """Return the entry as a member has it, if that came with its answer to the fence."""
-        for shown, answer in self._shown:
-            if shown == member and 0 <= entry_id - answer.first < len(answer.records):
+    def _shown_records(self, entry_id: int) -> dict[str, Record]:
+        """Return the entry by member, of those whose answer to the fence came with it."""
+        found: dict[str, Record] = {}
+        for member, answer in self._shown:
+            place = entry_id - answer.first
+            if 0 <= place < len(answer.records):
                 with suppress(ChecksumError):
-                    return decode_entry_record(
-                        answer.records[entry_id - answer.first], self._ledger_id, entry_id
+                    found[member] = decode_entry_record(
+                        answer.records[place], self._ledger_id, entry_id
                     )
-        return None
+        return found
 
     async def _publish_behind(self, metadata: LedgerMetadata, lac: int) -> None:
         await self._fences_over.wait()
-        holders = [member for member, _ in self._shown if self._shown_record(member, lac)]
-        members = await members_behind(self._pool, metadata, lac, holders)
+        members = await members_behind(self._pool, metadata, lac, self._shown_records(lac))
         if not members:
             return
         try:
@@ -328,10 +329,8 @@ class Recovery:
         """
         if entry_id == NO_ENTRY:
             return 0
-        for member, _ in self._shown:
-            record = self._shown_record(member, entry_id)
-            if record is not None:
-                return record.length_bytes
+        for record in self._shown_records(entry_id).values():
+            return record.length_bytes
         try:
             read = await read_records(
                 self._pool, self._options, metadata, entry_id, entry_id, max_bytes=1
