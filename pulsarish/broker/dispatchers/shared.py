@@ -124,10 +124,10 @@ class SharedDispatcher(MultiConsumerDispatcher):
     def plan(self, end: Position, *, blocked: bool) -> Read | None:
         if self.blocked or not any(consumer.available for consumer in self.consumers):
             return None
+        if self.reads.gone:
+            self._chunked.done(self.reads.gone)
+            self.reads.gone = ()
         if self._chunked:
-            if self.reads.gone:
-                self._chunked.done(self.reads.gone)
-                self.reads.gone = ()
             self.reads.deliver_again(self._chunked.to_read())
         return self.reads.plan(end, new_allowed=not blocked)
 

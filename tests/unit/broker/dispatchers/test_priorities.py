@@ -196,6 +196,19 @@ def test_an_entry_that_was_acknowledged_while_it_waited_does_not_come() -> None:
     assert outlet.entries == [0, 2, 3, 5]
 
 
+def test_entries_that_were_acknowledged_while_they_waited_are_forgotten() -> None:
+    window = 8
+    log = log_of([4] * 200)
+    dispatcher = by_priority(log, window=window)
+    one, _ = joined(dispatcher, 1, 1)
+    drive(dispatcher, log)
+    for entry in range(1, 199, 2):
+        ack(dispatcher, log, one, entry)
+        one.permits = 1
+        drive(dispatcher, log)
+    assert len(dispatcher.reads.gone) <= window
+
+
 def test_a_batch_of_which_a_part_is_acknowledged_is_read_again() -> None:
     log = log_of([4] * 6, messages=2)
     dispatcher = by_priority(log)
