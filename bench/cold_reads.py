@@ -49,17 +49,28 @@ def fill(cluster: Cluster, topic: str, count: int, size_bytes: int) -> None:
     client.close()
 
 
-def bytes_read(cluster: Cluster) -> float:
-    """Bytes of entries that all bookies have given so far."""
+def counted(cluster: Cluster, role: str, name: str) -> float:
+    """Return the sum of a counter over all brokers, or all bookies."""
     total = 0.0
     for node in cluster.nodes():
-        if node.role == "bookie":
+        if node.role == role:
             url = f"http://127.0.0.1:{node.http_port}/metrics"
             with urllib.request.urlopen(url, timeout=5) as answer:
                 for line in answer.read().decode().splitlines():
-                    if line.startswith("bookie_READ_BYTES"):
+                    if line.startswith(name):
                         total += float(line.rpartition(" ")[2])
     return total
+
+
+def bytes_read(cluster: Cluster) -> float:
+    """Return the bytes of entries that all bookies have given so far."""
+    return counted(cluster, "bookie", "bookie_READ_BYTES")
+
+
+def broker_pids(cluster: Cluster) -> list[int]:
+    return [
+        pid for node in cluster.nodes() if node.role == "broker" and (pid := cluster.pid(node.name))
+    ]
 
 
 def stopped(settings: Sequence[str]) -> None:
@@ -120,11 +131,7 @@ def backlog(settings: Sequence[str], readers: int, size_bytes: int) -> None:
     with running_cluster(broker=(*COLD, *settings)) as cluster:
         topic = "persistent://public/default/backlog"
         fill(cluster, topic, count, size_bytes)
-        broker = [
-            pid
-            for node in cluster.nodes()
-            if node.role == "broker" and (pid := cluster.pid(node.name))
-        ]
+        broker = broker_pids(cluster)
         url = cluster.service_urls()["pulsarish"]
         for _ in range(ROUNDS):
             before, cpu = bytes_read(cluster), cpu_seconds(broker)
@@ -148,19 +155,6 @@ def lone(settings: Sequence[str]) -> None:
         backlog(settings, 1, size_bytes)
 
 
-def broker_count(cluster: Cluster, name: str) -> float:
-    """The sum of a counter over all brokers."""
-    total = 0.0
-    for node in cluster.nodes():
-        if node.role == "broker":
-            url = f"http://127.0.0.1:{node.http_port}/metrics"
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                for line in answer.read().decode().splitlines():
-                    if line.startswith(name):
-                        total += float(line.rpartition(" ")[2])
-    return total
-
-
 def ahead(settings: Sequence[str]) -> None:
     for size_bytes in (100, 1_024, 10_240):
         count = min(BACKLOG_BYTES // size_bytes, 40_000)
@@ -173,17 +167,13 @@ def ahead(settings: Sequence[str]) -> None:
                 with running_cluster(broker=(*COLD, *settings, *off)) as cluster:
                     topic = "persistent://public/default/backlog"
                     fill(cluster, topic, count, size_bytes)
-                    broker = [
-                        pid
-                        for node in cluster.nodes()
-                        if node.role == "broker" and (pid := cluster.pid(node.name))
-                    ]
-                    misses, cpu = broker_count(cluster, MISSES), cpu_seconds(broker)
+                    broker = broker_pids(cluster)
+                    misses, cpu = counted(cluster, "broker", MISSES), cpu_seconds(broker)
                     url = cluster.service_urls()["pulsarish"]
                     took = asyncio.run(_drain_all(url, topic, count, 1))[0]
                     rates[name].append(count / took)
                     costs[name].append((cpu_seconds(broker) - cpu) / count * 1e6)
-                    waited[name].append(broker_count(cluster, MISSES) - misses)
+                    waited[name].append(counted(cluster, "broker", MISSES) - misses)
         for name in rates:
             print(
                 f"{name} read-ahead, {count} messages of {size_bytes} bytes: "

@@ -13,12 +13,12 @@ listener among themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
-from pulsarish.model.errors import ConfigError, InvalidArgument, ServiceNotReady
+from pulsarish.model.errors import ConfigError, InvalidArgument, NotFound, ServiceNotReady
 
 __all__ = [
     "INTERNAL",
@@ -26,6 +26,7 @@ __all__ = [
     "Listeners",
     "SharedAddress",
     "advertised_at",
+    "broker_named",
     "http_at",
     "http_url_at",
     "plan_listeners",
@@ -395,9 +396,12 @@ def advertised_at(broker: BrokerRegistration, listener: str) -> ListenerAddresse
 
 
 def broker_named(
-    brokers: Iterable[BrokerRegistration], text: str, listener: str
-) -> BrokerRegistration | None:
-    """Return the broker with this id, instance id or HTTP address; ``None``: there is none."""
+    brokers: Collection[BrokerRegistration], text: str, listener: str
+) -> BrokerRegistration:
+    """Return the broker with this id, instance id or HTTP address.
+
+    Raises ``NotFound``, which names those that there are.
+    """
     for broker in brokers:
         advertised = advertised_at(broker, listener)
         if text and text in (
@@ -408,7 +412,8 @@ def broker_named(
             advertised.http_address_tls,
         ):
             return broker
-    return None
+    ids = ", ".join(sorted(broker.broker_id for broker in brokers))
+    raise NotFound(f"there is no broker {text!r}; there are {ids}")
 
 
 def http_at(broker: BrokerRegistration, listener: str) -> str:

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from pulsarish.cli.connections import SERVICE_URL
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import output_option, print_json, print_table, say
-from pulsarish.cli.server_options import ProcessCount
+from pulsarish.cli.server_options import processes_option
 from pulsarish.cli.values import FiniteRange
 from pulsarish.local_cluster.locked import is_locked, lock_cluster, profiles_of
 from pulsarish.local_cluster.processes import METADATA_ROLES, Cluster, NodeState, plan_cluster
@@ -63,22 +63,8 @@ def cluster() -> None:
 @_directory_option
 @click.option("--bookies", default=3, show_default=True, type=click.IntRange(1, 50))
 @click.option("--brokers", default=2, show_default=True, type=click.IntRange(1, 50))
-@click.option(
-    "--bookie-processes",
-    default="1",
-    show_default=True,
-    type=ProcessCount(),
-    metavar="N",
-    help="Processes of each bookie; 0 or auto: one for each core.",
-)
-@click.option(
-    "--broker-processes",
-    default="1",
-    show_default=True,
-    type=ProcessCount(),
-    metavar="N",
-    help="Processes of each broker, behind its address; 0 or auto: one for each core.",
-)
+@processes_option("--bookie-processes", "Processes of each bookie")
+@processes_option("--broker-processes", "Processes of each broker, behind its address")
 @click.option(
     "--metadata",
     type=click.Choice(["embedded", "zookeeper"]),

@@ -11,7 +11,7 @@ import msgspec
 
 from pulsarish.runtime.config import load, print_config
 
-__all__ = ["ProcessCount", "config_options", "group_options", "load_config"]
+__all__ = ["config_options", "group_options", "load_config", "processes_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=msgspec.Struct)
@@ -71,7 +71,7 @@ _PORT_STEP: Final = 200
 """Its multiples lead from no well-known port of a service to one of another."""
 
 
-class ProcessCount(click.ParamType[int]):
+class _ProcessCount(click.ParamType[int]):
     """A number of processes, of which 0 and ``auto`` mean one for each core."""
 
     name = "processes"
@@ -87,6 +87,18 @@ class ProcessCount(click.ParamType[int]):
         return int(value)
 
 
+def processes_option(name: str, what: str) -> Callable[[F], F]:
+    """Return an option with a number of processes. ``what``: the beginning of its help."""
+    return click.option(
+        name,
+        type=_ProcessCount(),
+        default="1",
+        show_default=True,
+        metavar="N",
+        help=f"{what}; 0 or auto: one for each core.",
+    )
+
+
 def group_options(command: F) -> F:
     """Give a command the options to run several processes."""
     for option in (
@@ -98,14 +110,9 @@ def group_options(command: F) -> F:
             show_default=True,
             help="What the ports of one process are beyond those of the process before it.",
         ),
-        click.option(
+        processes_option(
             "--processes",
-            type=ProcessCount(),
-            default="1",
-            show_default=True,
-            metavar="N",
-            help="Run this many processes, each with an id, ports and a core of its own; 0 or "
-            "auto: one for each core.",
+            "Run this many processes, each with an id, ports and a core of its own",
         ),
     ):
         command = option(command)

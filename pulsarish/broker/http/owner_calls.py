@@ -23,7 +23,6 @@ from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import (
-    NotFound,
     NotOwner,
     PulsarishError,
     ServiceNotReady,
@@ -94,12 +93,7 @@ class OwnerCalls:
 
     def broker(self, call: Call, name: str) -> BrokerRegistration:
         """Return the live broker with this id or HTTP address. Raises ``NotFound``."""
-        alive = self._ownership.registry.alive.values()
-        found = broker_named(alive, name, call.listener)
-        if found is None:
-            ids = ", ".join(sorted(broker.broker_id for broker in alive))
-            raise NotFound(f"there is no broker {name!r}; there are {ids}")
-        return found
+        return broker_named(self._ownership.registry.alive.values(), name, call.listener)
 
     def require_broker(self, call: Call) -> None:
         """Return only if this is the broker of the query's ``brokerId``, or it names none.

@@ -13,13 +13,14 @@ from pulsarish.broker.listeners import (
     ListenerPlan,
     Listeners,
     advertised_at,
+    broker_named,
     http_at,
     http_url_at,
     plan_listeners,
     pulsar_at,
 )
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
-from pulsarish.model.errors import ConfigError, InvalidArgument, ServiceNotReady
+from pulsarish.model.errors import ConfigError, InvalidArgument, NotFound, ServiceNotReady
 from pulsarish.runtime.config import load
 
 INTERNAL = "internal:pulsarish://broker-1:6660"
@@ -453,3 +454,21 @@ def test_a_shared_address_with_tls_needs_a_certificate() -> None:
     )
     with pytest.raises(ConfigError, match="h:8443 of listener 'internal' is to speak TLS: set tls"):
         config.validate()
+
+
+def test_a_broker_is_found_by_its_names_or_the_others_are_listed() -> None:
+    brokers = [
+        BrokerRegistration(
+            f"b-{number}",
+            f"i-{number}",
+            "h:6660",
+            http_address=f"h:808{number}",
+            listeners={"internal": ListenerAddresses("h:6660")},
+        )
+        for number in (2, 1)
+    ]
+    for name in ("b-1", "i-1", "h:8081"):
+        assert broker_named(brokers, name, "internal") is brokers[1]
+    for name in ("b", ""):
+        with pytest.raises(NotFound, match=f"there is no broker '{name}'; there are b-1, b-2"):
+            broker_named(brokers, name, "internal")

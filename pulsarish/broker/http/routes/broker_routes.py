@@ -267,10 +267,6 @@ class BrokerRoutes:
     async def _require(self, call: Call) -> None:
         """Return only if this is the broker of the path. Raises ``NotFound``, ``Moved``."""
         broker = broker_named(await self._found(), call["broker"], call.listener)
-        if broker is None:
-            raise NotFound(
-                f"there is no broker {call['broker']!r} in cluster {self._config.cluster_name!r}"
-            )
         if broker.instance_id != self._ownership.registry.instance_id:
             raise Moved(http_url_at(broker, call.listener, has_tls=call.request.has_tls))
 
@@ -282,16 +278,14 @@ class BrokerRoutes:
         return self._drained()
 
     def _destination(self, call: Call) -> BrokerRegistration | None:
-        """Return the broker that is to get the bundles, if the query names one."""
+        """Return the broker that is to get the bundles, if the query names one.
+
+        Raises ``NotFound``.
+        """
         name = call.text(_DESTINATION.name)
         if not name:
             return None
-        alive = self._ownership.registry.alive.values()
-        found = broker_named(alive, name, call.listener)
-        if found is None:
-            ids = ", ".join(sorted(broker.broker_id for broker in alive))
-            raise NotFound(f"there is no broker {name!r} to drain to; there are {ids}")
-        return found
+        return broker_named(self._ownership.registry.alive.values(), name, call.listener)
 
     async def _undrain(self, call: Call) -> HttpResponse:
         await self._require(call)

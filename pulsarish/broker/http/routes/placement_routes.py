@@ -248,8 +248,6 @@ class PlacementRoutes:
         self._check(call)
         alive, name = self._ownership.registry.alive.values(), call["broker"]
         broker = broker_named(alive, name, call.listener)
-        if broker is None:
-            raise NotFound(f"there is no broker {name!r}; see: pulsarish brokers list")
         found = _isolation(Placement(await self._store.read()), broker)
         if not found:
             raise NotFound(f"broker {name!r} is primary or secondary for no isolation policy")
