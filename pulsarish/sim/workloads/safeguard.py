@@ -8,7 +8,7 @@ day without notice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -95,14 +95,24 @@ def run_mutant(mutant: Mutant, seeds: Iterable[int] | None = None) -> Verdict:
         error = _noticed(mutant, seed)
         if error is None:
             continue
-        for what in (error, error.__cause__):
+        parts = list(_parts(error))
+        for what in (*parts, *(each.__cause__ for each in parts)):
             # A patch that does not fit the code any more raises errors, which proves nothing.
             assert not isinstance(what, TypeError | NameError | AttributeError), (
                 f"the patch of {mutant.name} is broken: {what!r}"
             )
         mutant.check(seed)
-        return Verdict(mutant, seed, error)
+        return Verdict(mutant, seed, parts[0])
     return Verdict(mutant, None, None)
+
+
+def _parts(error: Exception) -> Iterator[Exception]:
+    """Yield the errors of a group, or the error itself."""
+    if not isinstance(error, ExceptionGroup):
+        yield error
+        return
+    for each in error.exceptions:
+        yield from _parts(each)
 
 
 def _noticed(mutant: Mutant, seed: int) -> Exception | None:

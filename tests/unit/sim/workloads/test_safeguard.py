@@ -63,6 +63,18 @@ def test_a_broken_patch_is_no_kill() -> None:
         run_mutant(mutant("helper", lambda was: None), range(5))
 
 
+def test_a_broken_patch_is_no_kill_where_several_tasks_fail() -> None:
+    def grouped(seed: int) -> None:
+        try:
+            check(seed)
+        except (TypeError, AssertionError) as error:
+            raise ExceptionGroup("tasks", [AssertionError("lost"), error]) from None
+
+    with pytest.raises(AssertionError, match="patch of helper is broken"):
+        run_mutant(mutant("helper", lambda was: None, grouped), range(5))
+    assert str(run_mutant(mutant("sync", lambda was: False, grouped)).error) == "lost"
+
+
 def test_a_scenario_that_fails_without_the_mutant_proves_nothing() -> None:
     def always(seed: int) -> None:
         raise ValueError("fails anyway")
