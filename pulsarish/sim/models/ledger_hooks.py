@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from pulsarish.bookie.store import EntryStore
+from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.recovery_core import FencingCore, ReadingCore
 from pulsarish.ledger.writer_core import WriterCore
@@ -50,6 +51,7 @@ def tracing() -> Generator[LedgerTrace]:
             (WriterCore, "confirm"),
             (WriterCore, "begin_change"),
             (WriterCore, "change_stored"),
+            (LedgerReader, "_ask_lac"),
             (FencingCore, "__init__"),
             (FencingCore, "answered"),
             (ReadingCore, "__init__"),
@@ -288,6 +290,15 @@ class _Hooks:
             return places
 
         return change_stored
+
+    # -- readers
+
+    def ledgerreader_ask_lac(self, was: Any) -> object:
+        async def ask_lac(reader: LedgerReader, *, wait_ms: int) -> None:
+            await was(reader, wait_ms=wait_ms)
+            self._see(reader.ledger_id, LedgerView.reads_up_to, reader.last_add_confirmed)
+
+        return ask_lac
 
     # -- recoverers
 

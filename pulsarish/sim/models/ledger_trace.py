@@ -301,6 +301,11 @@ class LedgerView:
         if lac > self.state.confirmed:
             raise NotAllowed(f"{member} answers the LAC {lac}, confirmed is {self.state.confirmed}")
 
+    def reads_up_to(self, lac: int) -> None:
+        """Note that a reader, which does not recover, takes entries up to ``lac`` for confirmed."""
+        if lac > self.state.confirmed:
+            raise NotAllowed(f"a reader goes up to {lac}, confirmed is {self.state.confirmed}")
+
     # -- recovery
 
     def attempt(self, metadata: LedgerMetadata) -> None:
