@@ -119,14 +119,15 @@ class ClientStream(TaskStream):
     async def _refused(self) -> None:
         """End the stream with its status.
 
-        Does nothing when it has none: then an older version has accepted it.
+        Does nothing when it has none: then an older version has accepted it. Nor when it is ``OK``,
+        which only a handler gives: gRPC may tell of the end of a short stream before its beginning.
         """
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
-                await self._waits.on(self._call.code())
+                code = await self._waits.on(self._call.code())
         except TimeoutError:
             return
-        if self._waits.broken is None:
+        if self._waits.broken is None and code is not grpc.StatusCode.OK:
             self._waits.end(await self._why())
 
     async def send(self, parts: Sequence[Buffer]) -> None:

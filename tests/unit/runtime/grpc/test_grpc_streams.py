@@ -64,6 +64,17 @@ def test_a_stream_that_was_accepted_and_has_ended_was_accepted() -> None:
     asyncio.run(work())
 
 
+def test_a_handler_had_a_stream_that_has_ended_well() -> None:
+    """gRPC gives no metadata once it has set the status, which may come first."""
+
+    async def work() -> None:
+        call = _Call(())
+        call.status.set_result(grpc.StatusCode.OK)
+        await stream_of(call).accepted(5.0)
+
+    asyncio.run(work())
+
+
 def test_a_server_of_an_older_version_accepts_without_a_word() -> None:
     async def work() -> None:
         await stream_of(_Call(())).accepted(5.0)
