@@ -232,14 +232,23 @@ class Ledgers:
     def orphans(self, *, after: str = "", limit: int = 1000) -> Record:
         """Return what the leader's last search for orphans has found.
 
-        ``searchedMs`` is 0 before the first search, and ``failure`` says why the search after it
-        did not come to its end. ``orphans`` are ledgers and other nodes that nothing refers to,
-        those whose path comes after ``after``, at most ``limit``. Raises ``NotFound`` while a
-        leader is elected.
+        ``searchedMs`` is 0 before the first search, and ``searching`` is true while another one
+        runs. ``failure`` says why the search after the last whole one did not come to its end.
+        ``orphans`` are ledgers and other nodes that nothing refers to, those whose path comes
+        after ``after``, at most ``limit``. Raises ``NotFound`` while a leader is elected.
         """
         return self._transport.record(
             "GET", "ledgers", "orphans", query={"after": after, "limit": str(limit)}
         )
+
+    def search_orphans(self) -> None:
+        """Have the leader broker search for orphans at once.
+
+        The search goes on after the return: ``orphans()["searching"]`` is true until it ends. It
+        deletes only what each periodic search may, too, after ``orphan_grace_seconds``. Raises
+        ``NotFound`` while a leader is elected.
+        """
+        self._transport.request("POST", ["ledgers", "orphans", "search"])
 
     def recover(self, ledger_id: int, given_up_bookies: Sequence[str]) -> Record:
         """Close a ledger whose end cannot be decided because bookies are lost, and return its

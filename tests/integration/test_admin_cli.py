@@ -419,12 +419,11 @@ def test_the_cluster(
     assert (ledger["write_quorum"], ledger["ack_quorum"]) == (3, 2)
     assert "length" in run("ledgers", "get", str(ledgers[-1]["ledger"])).stdout
     assert "99999" in refused("ledgers", "get", "99999")
-    assert read("ledgers", "orphans") == {
-        "searchedMs": 0,
-        "failure": "",
-        "deletionEnabled": False,
-        "orphans": [],
-    }
+    found = {"searching": False, "failure": "", "deletionEnabled": False, "orphans": []}
+    assert read("ledgers", "orphans") == {"searchedMs": 0, **found}
+    searched = read("ledgers", "orphans", "--search")
+    assert searched.pop("searchedMs") > 0
+    assert searched == found
 
 
 def test_compaction(run: Run, read: Read, client: pulsarish.Client) -> None:

@@ -538,11 +538,12 @@ class OrphanBody(msgspec.Struct, rename="camel"):
 class OrphansBody(msgspec.Struct, rename="camel"):
     """What the last whole search of the leader has found.
 
-    ``searched_ms`` is 0 before the first one. ``failure``: why the search after it did not come to
-    its end.
+    ``searched_ms`` is 0 before the first one. ``searching``: another search runs or is about to.
+    ``failure``: why the search after it did not come to its end.
     """
 
     searched_ms: int
+    searching: bool
     failure: str
     deletion_enabled: bool
     orphans: list[OrphanBody]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pulsarish.broker.config import BrokerConfig
@@ -74,12 +75,28 @@ class OrphanSearch:
         self._ledgers = LedgerStore(records, world.clock)
         self._ownership = ownership
         self._stopped = False
+        self._asked = asyncio.Event()
+        self._is_running = False
 
     def start(self) -> None:
         _ = run_in_background(self._world.tasks, self._world.clock, "orphans", self._run)
 
     def stop(self) -> None:
         self._stopped = True
+
+    def ask(self) -> None:
+        """Have a search begin at once, or when the one under way has ended: that one may have read
+        already what has changed since.
+
+        It is like any other, and follows the same rules: what it finds first is not due before
+        ``orphan_grace_seconds``.
+        """
+        self._asked.set()
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether a search runs, or one that was asked for is still to begin."""
+        return self._is_running or self._asked.is_set()
 
     def counts(self) -> dict[str, float]:
         """Return the number of orphans by kind."""
@@ -98,15 +115,21 @@ class OrphanSearch:
 
     async def _run(self) -> None:
         while not self._stopped:
-            await self._world.clock.sleep(self._config.orphan_check_interval_seconds)
-            if not self._leading:
-                self._forget_all()
-                continue
+            with suppress(TimeoutError):
+                async with self._world.clock.timeout(self._config.orphan_check_interval_seconds):
+                    await self._asked.wait()
+            self._is_running = True
+            self._asked.clear()
             try:
-                await self.round()
+                if self._leading:
+                    await self.round()
+                else:
+                    self._forget_all()
             except PulsarishError as error:
                 self.failure = str(error)
                 _log.warning("the search for orphans begins again later", reason=error)
+            finally:
+                self._is_running = False
 
     def _forget_all(self) -> None:
         """Forget what this broker has found as the leader: it does not know what holds now."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, Final
 
 import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, print_names, yes_option
 from pulsarish.cli.output import output_option, print_record, print_table, say
+from pulsarish.cli.progress import Progress
+from pulsarish.cli.values import FiniteRange
 from pulsarish.model.units import format_millis, human_bytes
 
 __all__ = ["ledgers"]
+
+_LOOK_SECONDS: Final = 0.5
 
 
 @click.group(cls=AdminGroup)
@@ -73,19 +78,51 @@ def get(ledger_id: int, admin: Admin, output: str) -> None:
     type=click.IntRange(1, 10000),
     help="Maximum number of orphans.",
 )
+@click.option("--search", is_flag=True, help="Have the leader broker search now, and wait for it.")
+@click.option(
+    "--wait-seconds",
+    default=600.0,
+    show_default=True,
+    type=FiniteRange(0),
+    help="How long --search waits until the search ends; exit status 1 if it does not, or fails. "
+    "0: do not wait.",
+)
 @admin_option
 @output_option
-def orphans(after: str, limit: int, admin: Admin, output: str) -> None:
+def orphans(
+    after: str, limit: int, search: bool, wait_seconds: float, admin: Admin, output: str
+) -> None:
     """List ledgers and other nodes of the metadata that nothing refers to.
 
-    The leader broker searches for them every orphan_check_interval_seconds. It deletes them only
-    where orphan_deletion_enabled is set, after orphan_grace_seconds.
+    The leader broker searches for them every orphan_check_interval_seconds, and with --search at
+    once. It deletes them only where orphan_deletion_enabled is set, after orphan_grace_seconds.
 
     \b
-    Example:
+    Examples:
       pulsarish ledgers orphans
+      pulsarish ledgers orphans --search
     """
+    if search:
+        admin.ledgers.search_orphans()
     found = admin.ledgers.orphans(after=after, limit=limit)
+    if search:
+        deadline = time.monotonic() + wait_seconds
+        with Progress("searching for orphans"):
+            while found["searching"] and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
+                found = admin.ledgers.orphans(after=after, limit=limit)
+    _print_orphans(found, output)
+    if search and wait_seconds:
+        if found["searching"]:
+            say(
+                f"the search has not ended after {wait_seconds:g} s; it goes on. Ask for what it "
+                "finds later: pulsarish ledgers orphans"
+            )
+        if found["searching"] or found["failure"] or not found["searchedMs"]:
+            raise SystemExit(1)
+
+
+def _print_orphans(found: dict[str, Any], output: str) -> None:
     if output == "json":
         print_record(found, output)
         return

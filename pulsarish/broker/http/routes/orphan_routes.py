@@ -1,4 +1,4 @@
-"""What the leader's search for orphans has found."""
+"""What the leader's search for orphans has found, and a search at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.json_bodies import OrphanBody, OrphansBody
-from pulsarish.broker.http.route import Call, Moved, Parameter, Route, answer
+from pulsarish.broker.http.route import Call, Moved, Parameter, Route, answer, no_content
 from pulsarish.broker.listeners import http_url_at
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.topics.orphan_plan import Orphan
@@ -41,7 +41,16 @@ class OrphanRoutes:
                 parameters=(_AFTER, _LIMIT),
                 answers=OrphansBody,
                 owner=True,
-            )
+            ),
+            Route(
+                "POST",
+                "/admin/v2/ledgers/orphans/search",
+                self._begin,
+                Permission.SUPER_USER,
+                "Have the leader broker search for orphans at once; the list says when it has "
+                "ended.",
+                owner=True,
+            ),
         ]
 
     async def _list(self, call: Call) -> HttpResponse:
@@ -52,11 +61,17 @@ class OrphanRoutes:
         return answer(
             OrphansBody(
                 search.searched_ms,
+                search.is_searching,
                 search.failure,
                 self._config.orphan_deletion_enabled,
                 [_body(orphan) for orphan in page],
             )
         )
+
+    async def _begin(self, call: Call) -> HttpResponse:
+        self._require_leader(call)
+        self._search.ask()
+        return no_content()
 
     def _require_leader(self, call: Call) -> None:
         """Return only if this broker is the leader. Raises ``NotFound``, ``Moved``."""

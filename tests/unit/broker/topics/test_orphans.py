@@ -254,6 +254,63 @@ def test_ledgers_that_no_record_names_are_deleted_at_the_second_look_if_that_is_
     play(scenario, orphan_deletion_enabled=True)
 
 
+async def asked(world: World, search: OrphanSearch) -> None:
+    """Ask for a search, and wait until none is under way."""
+    search.ask()
+    while search.is_searching:
+        await world.clock.sleep(0.1)
+
+
+def test_searches_that_are_asked_for_run_at_once_and_keep_the_grace_time() -> None:
+    async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
+        await make_ledgers(records)
+        search.start()
+        began_at = world.clock.monotonic()
+        await asked(world, search)
+        assert [each for each in kinds(search) if each[0] == "ledger"]
+        while world.clock.monotonic() < began_at + 9.0:
+            await asked(world, search)
+        assert search.searches_count > 2
+        assert await there(records) == list(range(10)), "the grace time is not over"
+        await world.clock.sleep(2.0)
+        await asked(world, search)
+        assert await there(records) == [0, 1, 2, 3, 4, 5, 6, 9]
+
+    play(scenario, orphan_deletion_enabled=True)
+
+
+def test_a_search_that_is_asked_for_begins_after_the_one_under_way() -> None:
+    """The one under way may have read already what has changed since."""
+
+    async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
+        await make_ledgers(records)
+        search.start()
+        search.ask()
+        await world.clock.sleep(1.0)
+        assert search.is_searching
+        assert search.searches_count == 0
+        await asked(world, search)
+        assert search.searches_count == 2
+
+    play(scenario, sweeper_topics_per_second=0.1, sweeper_page_topics=1)
+
+
+def test_a_search_that_is_asked_for_and_fails_concludes_nothing() -> None:
+    async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
+        await make_ledgers(records)
+        search.start()
+        await asked(world, search)
+        found = kinds(search)
+        await records.commit([Op("put", paths.cursor(TOPIC, "s"), b"{")])
+        await world.clock.sleep(11.0)
+        await asked(world, search)
+        assert paths.cursor(TOPIC, "s") in search.failure
+        assert (kinds(search), search.searches_count) == (found, 1)
+        assert await there(records) == list(range(10))
+
+    play(scenario, orphan_deletion_enabled=True)
+
+
 def test_nothing_is_deleted_because_of_restored_metadata() -> None:
     async def scenario(world: World, records: Records, search: OrphanSearch) -> None:
         await make_ledgers(records)

@@ -118,6 +118,7 @@ def test_orphans_are_shown_with_their_sizes_and_ages(server: AdminServer) -> Non
     node = {**row, "kind": "topic", "path": "/topics/a/b/c", "ledgerId": -1, "sizeBytes": -1}
     found = {
         "searchedMs": 10_801_000,
+        "searching": False,
         "failure": "no answer",
         "deletionEnabled": False,
         "orphans": [row, {**node, "createdMs": 0}],
@@ -132,6 +133,34 @@ def test_orphans_are_shown_with_their_sizes_and_ages(server: AdminServer) -> Non
     assert json.loads(run(server, "ledgers", "orphans", "-o", "json").stdout) == found
     server.answer("GET /admin/v2/ledgers/orphans", body={**found, "searchedMs": 0, "orphans": []})
     assert "has not searched yet" in run(server, "ledgers", "orphans").stderr
+
+
+def test_a_search_for_orphans_is_asked_for_and_waited_for(server: AdminServer) -> None:
+    found = {
+        "searchedMs": 5,
+        "searching": True,
+        "failure": "",
+        "deletionEnabled": False,
+        "orphans": [],
+    }
+    listing = "GET /admin/v2/ledgers/orphans"
+    server.answer("POST /admin/v2/ledgers/orphans/search", 204)
+    states = [found, {**found, "searching": False, "searchedMs": 9}]
+    server.answer_each(listing, lambda: (200, states.pop(0)))
+    done = run(server, "ledgers", "orphans", "--search", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["searchedMs"]) == (0, 9)
+    assert [method for method, _, _ in server.requests] == ["POST", "GET", "GET"]
+
+    server.answer(listing, body=found)
+    late = run(server, "ledgers", "orphans", "--search", "--wait-seconds", "0.01")
+    assert late.exit_code == 1
+    assert "has not ended after 0.01 s; it goes on" in late.stderr
+    assert run(server, "ledgers", "orphans", "--search", "--wait-seconds", "0").exit_code == 0
+    for ended, words in (({"failure": "no answer"}, "no answer"), ({"searchedMs": 0}, "not sea")):
+        server.answer(listing, body={**found, "searching": False, **ended})
+        failed = run(server, "ledgers", "orphans", "--search")
+        assert failed.exit_code == 1
+        assert words in failed.stderr
 
 
 def test_options_that_no_broker_has_are_said_to_be_none(server: AdminServer) -> None:
