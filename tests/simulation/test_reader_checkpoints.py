@@ -8,6 +8,7 @@ from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import InvalidArgument, InvalidPosition, ProducerBusy
+from pulsarish.sim.workloads.reader_checkpoints import run_reader_checkpoints
 from tests.support.brokered import Brokered, play_with_brokers
 
 LOG = "persistent://public/default/log"
@@ -32,30 +33,9 @@ async def next_number(reader: AsyncReader) -> int:
     return int((await reader.read_next(5_000)).data())
 
 
-def test_a_reader_goes_on_after_its_checkpoint_whatever_died_meanwhile() -> None:
-    async def scenario(brokered: Brokered) -> None:
-        await publish(brokered.client(), 30)
-        expected = 0
-        for stop in (7, 8, 29):
-            reader = await reader_of(brokered.client())
-            last = None
-            while expected <= stop:
-                last = await reader.read_next(5_000)
-                assert int(last.data()) == expected
-                expected += 1
-            assert last is not None
-            await reader.checkpoint(last)
-            # Read on without a checkpoint: the next reader gets these again.
-            while await reader.has_message_available():
-                await reader.read_next(5_000)
-            await reader.close()
-            brokered.node("broker0").crash()
-            await brokered.cluster.start_broker("broker0")
-        reader = await reader_of(brokered.client())
-        assert reader.last_checkpoint() == last.message_id()
-        assert not await reader.has_message_available()
-
-    play_with_brokers(scenario, default_retention_time_minutes=-1, default_retention_size_mb=-1)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_reader_goes_on_after_its_checkpoint_whatever_died_meanwhile(seed: int) -> None:
+    run_reader_checkpoints(seed)
 
 
 def test_positions_are_by_reader_and_by_topic() -> None:

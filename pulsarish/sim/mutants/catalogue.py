@@ -29,6 +29,7 @@ from pulsarish.sim.mutants.priorities import PRIORITY_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
 from pulsarish.sim.mutants.quotas import QUOTA_MUTANTS
 from pulsarish.sim.mutants.rates import RATE_MUTANTS
+from pulsarish.sim.mutants.reader_checkpoints import READER_CHECKPOINT_MUTANTS
 from pulsarish.sim.mutants.repair import REPAIR_MUTANTS
 from pulsarish.sim.mutants.rights import RIGHTS_MUTANTS
 from pulsarish.sim.mutants.schedules import SCHEDULE_MUTANTS
@@ -49,6 +50,7 @@ _ALL: Final = (
     *LIFE_MUTANTS,
     *PRIORITY_MUTANTS,
     *LETTER_MUTANTS,
+    *READER_CHECKPOINT_MUTANTS,
     *CLUSTER_MUTANTS,
     *DISK_MUTANTS,
     *PROGRESS_MUTANTS,
