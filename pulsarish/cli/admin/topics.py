@@ -31,7 +31,7 @@ from pulsarish.cli.admin.stats_view import print_stats
 from pulsarish.cli.admin.topic_log import LOG_COMMANDS
 from pulsarish.cli.output import output_option, print_json, print_record, say
 from pulsarish.model.topic_name import TopicName
-from pulsarish.model.topic_pattern import compile_pattern
+from pulsarish.model.topic_pattern import compile_pattern, wildcard_pattern
 
 __all__ = ["topics"]
 
@@ -104,6 +104,13 @@ for _command in (partitions, schedules, *LOG_COMMANDS, *COMPACTION_COMMANDS, *TO
     help="Only topics whose name, without the namespace, matches this expression of RE2 as a "
     "whole.",
 )
+@click.option(
+    "--wildcard",
+    default="",
+    metavar="WILDCARD",
+    help="Only topics whose name, without the namespace, matches this: * is one token between "
+    "dots, > the rest.",
+)
 @page_options
 @admin_option
 @output_option
@@ -113,6 +120,7 @@ def list_topics(
     bundle: str,
     non_persistent: bool,
     pattern: str,
+    wildcard: str,
     after: str,
     limit: int | None,
     admin: Admin,
@@ -125,15 +133,20 @@ def list_topics(
       pulsarish topics list
       pulsarish topics list acme/orders --partitioned -o json
       pulsarish topics list acme/orders --pattern 'eu-.*'
+      pulsarish topics list acme/orders --wildcard 'eu.*.created'
     """
     if partitioned and bundle:
         raise click.UsageError(
             "the partitions of a partitioned topic are in several bundles; give either "
             "--partitioned or --bundle"
         )
-    if pattern and limit is not None:
-        raise click.UsageError("--pattern is for all topics: leave --limit out")
-    matches = compile_pattern(pattern)
+    if pattern and wildcard:
+        raise click.UsageError("give either --pattern or --wildcard")
+    if (pattern or wildcard) and limit is not None:
+        raise click.UsageError(
+            f"--{'pattern' if pattern else 'wildcard'} is for all topics: leave --limit out"
+        )
+    matches = compile_pattern(wildcard_pattern(wildcard) if wildcard else pattern)
     if partitioned:
         names = admin.topics.list_partitioned(
             namespace, after=after, limit=limit, persistent=not non_persistent
@@ -142,7 +155,7 @@ def list_topics(
         names = admin.topics.list(
             namespace, bundle=bundle, after=after, limit=limit, persistent=not non_persistent
         )
-    if pattern:
+    if pattern or wildcard:
         names = [name for name in names if matches(TopicName.parse(name).partitioned.local)]
     print_names(names, "topic", output)
 
