@@ -49,7 +49,7 @@ class Field:
 
     ``key`` is its name in the JSON, empty when the field is the whole value. Units are those of the
     JSON; a megabyte is 1,048,576 bytes, as in Apache Pulsar. ``option`` and ``example`` are for the
-    command line. ``unlimited``: -1 stands for no limit.
+    command line. ``unlimited``: -1 stands for no limit. ``minimum``: the least count.
     """
 
     key: str
@@ -60,6 +60,7 @@ class Field:
     choices: tuple[str, ...] = ()
     required: bool = True
     unlimited: bool = False
+    minimum: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +231,15 @@ POLICIES: Final[tuple[Policy, ...]] = (
                 "count",
                 "Bookies that one ledger is spread over (E).",
                 "3",
+                minimum=1,
             ),
             Field(
-                "bookkeeperWriteQuorum", "write-quorum", "count", "Copies of each entry (Qw).", "3"
+                "bookkeeperWriteQuorum",
+                "write-quorum",
+                "count",
+                "Copies of each entry (Qw).",
+                "3",
+                minimum=1,
             ),
             Field(
                 "bookkeeperAckQuorum",
@@ -240,6 +247,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
                 "count",
                 "Copies on disk before a message is confirmed (Qa).",
                 "2",
+                minimum=1,
             ),
             Field(
                 "managedLedgerMaxMarkDeleteRate",
@@ -296,6 +304,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
                 "4",
                 (),
                 False,
+                minimum=1,
             ),
         ),
         "autoTopicCreation",
@@ -477,10 +486,11 @@ POLICIES: Final[tuple[Policy, ...]] = (
                 "tickTime",
                 "tick-ms",
                 "count",
-                "Times are rounded up to this, in milliseconds; 500 without it.",
+                "Times are rounded up to this, in milliseconds, 1 or more; 500 without it.",
                 "500",
                 (),
                 False,
+                minimum=1,
             ),
             Field(
                 "maxDeliveryDelayInMillis",

@@ -122,15 +122,17 @@ def _parse(text: str, field: Field) -> int | float:
 def _number(text: str, field: Field) -> int | float:
     if field.unlimited and text in ("unlimited", "-1"):
         return UNLIMITED
-    if text.isdecimal():
-        return int(text)
     try:
-        number = float(text) if field.unit == "rate" else UNLIMITED
+        if text.isdecimal():
+            number: int | float = int(text)
+        else:
+            number = float(text) if field.unit == "rate" else UNLIMITED
     except ValueError:
         number = UNLIMITED
-    if not 0 <= number < float("inf"):
+    if not field.minimum <= number < float("inf"):
         raise ValueError(
-            f"{text!r} must be a number, 0 or more" + (", or unlimited" if field.unlimited else "")
+            f"{text!r} must be a number, {field.minimum} or more"
+            + (", or unlimited" if field.unlimited else "")
         )
     return number
 

@@ -182,8 +182,10 @@ def test_policies_are_read_in_peoples_units_and_in_pulsars(server: AdminServer) 
         ("namespaces set-deduplication a/b yes", "on"),
         (
             "namespaces set-persistence a/b --ensemble 3 --write-quorum 3 --ack-quorum -2",
-            "0 or more",
+            "'-2' must be a number, 1 or more",
         ),
+        ("topics set-delayed-delivery t --active on --tick-ms 0", "'0' must be a number, 1 or mo"),
+        ("topics set-delayed-delivery t --active on --max-delay-ms -1", "a number, 0 or more"),
         ("topics set-publish-rate t", "--messages, --bytes"),
         ("topics set-backlog-quota t --policy nothing", "producer_request_hold"),
         (
@@ -233,7 +235,11 @@ def test_the_table_is_the_brokers_own() -> None:
     assert set(ours) == set(theirs)
     for paths, policy in ours.items():
         kind = theirs[paths].kind
-        assert keys(policy) <= fields_of(kind), policy.name
+        known = fields_of(kind)
+        assert keys(policy) <= set(known), policy.name
+        for field in policy.fields:
+            if field.unit == "count" and field.key:
+                assert field.minimum == max(0, minimum_of(known[field.key])), field.option
         assert bool(policy.topic_query) == theirs[paths].in_query
 
 
@@ -241,15 +247,23 @@ def keys(policy: Policy) -> set[str]:
     return {field.key for field in policy.fields if field.key and field.key != policy.kind}
 
 
-def fields_of(kind: Any) -> set[str]:
+def fields_of(kind: Any) -> dict[str, msgspec.inspect.Type]:
     info = msgspec.inspect.type_info(kind)
     if isinstance(info, msgspec.inspect.DictType):
         info = info.value_type
     return (
-        {field.encode_name for field in info.fields}
+        {field.encode_name: field.type for field in info.fields}
         if isinstance(info, msgspec.inspect.StructType)
-        else set()
+        else {}
     )
+
+
+def minimum_of(info: msgspec.inspect.Type) -> int:
+    kinds = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    plain = (kind.type if isinstance(kind, msgspec.inspect.Metadata) else kind for kind in kinds)
+    (number,) = (kind for kind in plain if isinstance(kind, msgspec.inspect.IntType))
+    assert number.ge is not None
+    return number.ge
 
 
 def test_a_removed_quota_is_named_with_its_type(server: AdminServer) -> None:
