@@ -47,10 +47,13 @@ def _hints(error: PulsarishError, values: Mapping[str, Any]) -> Iterable[str]:
             known = _known(
                 values, lambda admin: admin.topics.list(name.namespace_name, limit=_LOOKED_AT_MAX)
             )
+            if name.partition < 0:
+                known = list({str(TopicName.parse(each).partitioned): None for each in known})
             yield from _near(str(name), known)
-            # A user who deletes it does not want to create it, and a partition is created with its
-            # topic.
-            if "force" not in values and name.partition < 0 and str(name) not in known:
+            # A user who deletes it, or moves its dead letters back, does not want to create it, and
+            # a partition is created with its topic.
+            is_to_exist = "force" in values or "dead_letter_topic" in values
+            if not is_to_exist and name.partition < 0 and str(name) not in known:
                 yield f"create it with: pulsarish topics create {values['topic']}"
         case NotFound() if "namespace" in values and "/" in values["namespace"]:
             tenant = values["namespace"].partition("/")[0]

@@ -62,6 +62,35 @@ def test_names_that_are_near(server: AdminServer) -> None:
 
 
 @pytest.mark.parametrize(
+    ("listed", "hint"),
+    [
+        (["orders"], "did you mean persistent://acme/shop/orders?"),
+        (["orders-partition-0"], "did you mean persistent://acme/shop/orders?"),
+        (["ordres"], None),
+        (["ordres-partition-0", "ordres-partition-1"], None),
+    ],
+)
+def test_a_redrive_without_dead_letters_does_not_offer_to_create_the_topic(
+    server: AdminServer, listed: list[str], hint: str | None
+) -> None:
+    dead = "ordres-billing-DLQ"
+    for path in (f"{dead}/subscriptions", f"{dead}/partitions"):
+        server.answer(
+            f"GET /admin/v2/persistent/acme/shop/{path}",
+            404,
+            {"reason": "no such topic"},
+            {"X-Pulsarish-Error-Code": "21"},
+        )
+    names = [f"persistent://acme/shop/{name}" for name in listed]
+    server.answer("GET /admin/v2/persistent/acme/shop", 200, names)
+    done = run(server, "subscriptions", "redrive", "acme/shop/ordres", "billing")
+    assert done.exit_code == 1
+    error, *hints = done.stderr.splitlines()
+    assert f"there is no dead letter topic persistent://acme/shop/{dead}" in error
+    assert [each.strip() for each in hints] == ([] if hint is None else [hint])
+
+
+@pytest.mark.parametrize(
     ("arguments", "request_line", "code"),
     [
         ("topics partitions grow acme/orders/new 8", f"GET {NEW}/partitions", 21),
