@@ -6,6 +6,7 @@ import pytest
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
+from pulsarish.client.enums import ProducerAccessMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import InvalidArgument, InvalidPosition, ProducerBusy
 from pulsarish.sim.workloads.reader_checkpoints import run_reader_checkpoints
@@ -88,10 +89,16 @@ def test_one_reader_of_a_name_is_open_at_a_time() -> None:
         client = brokered.client()
         await publish(client, 5)
         reader = await reader_of(client)
-        with pytest.raises(ProducerBusy):
+        with pytest.raises(ProducerBusy, match=f"a reader named 'r' of {LOG} is open already") as e:
             await reader_of(brokered.client())
+        assert "producer names" not in str(e.value)
         await reader.close()
         await (await reader_of(brokered.client())).close()
+        # Another reason is said as it is.
+        alone = await client.create_producer(POSITIONS, access_mode=ProducerAccessMode.Exclusive)
+        with pytest.raises(ProducerBusy, match="exclusive producer"):
+            await reader_of(client)
+        await alone.close()
 
     play_with_brokers(scenario, seeds=1)
 

@@ -56,7 +56,7 @@ from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
 from pulsarish.client.result import Result
 from pulsarish.client.schemas.schema import Schema
-from pulsarish.model.errors import AlreadyClosed, InvalidArgument, PulsarishError
+from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerBusy, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
@@ -207,7 +207,17 @@ class AsyncClient:
                 f"checkpoint_topic {topic} has partitions: pass a topic without partitions"
             )
         # The producer first: from then on no other reader of this name stores a position.
-        producer = await self.create_producer(topic, producer_name=f"checkpoint of {key}")
+        name = f"checkpoint of {key}"
+        try:
+            producer = await self.create_producer(topic, producer_name=name)
+        except ProducerBusy as error:
+            if name not in str(error):
+                raise  # the topic takes no other producer at all
+            raise ProducerBusy(
+                f"a reader named {options.consumer_name!r} of {options.topics[0]} is open already, "
+                "or the connection of one that died is not known to be gone: close it, wait, or "
+                "pass another reader_name"
+            ) from None
         try:
             return ReaderCheckpoint(producer, key, await self._stored_position(topic, key))
         except BaseException:
