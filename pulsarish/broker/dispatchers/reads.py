@@ -181,6 +181,7 @@ class Reads:
         higher priority may be among it. While reads fail, nothing is waited for.
         """
         assert self.window is not None
+        self.position = self.delayed.next_to_read(self.position)
         if self.failure or not (
             self.window.unsorted_count or self._looks_ahead(end, new_allowed=new_allowed)
         ):

@@ -233,6 +233,21 @@ def test_delayed_entries_compete_once_they_are_due() -> None:
     assert outlet.entries == [0, 1, 2, 4, 3]
 
 
+def test_what_is_known_comes_though_only_delayed_entries_are_left_to_look_at() -> None:
+    delayed = range(8, 24)
+    log = log_of([4] * delayed.stop)
+    log.due_ms = lambda entry: 1_000 if entry in delayed else 0
+    dispatcher = by_priority(log)
+    one, _ = joined(dispatcher, 1, 100)
+    drive(dispatcher, log)
+    reads = dispatcher.reads
+    assert reads.delayed.seal(0, len(delayed), 10) is not None
+    dispatcher.remove(one)
+    _, outlet = joined(dispatcher, 2, 100)
+    drive(dispatcher, log)
+    assert outlet.entries == list(range(delayed.start))
+
+
 def test_due_entries_have_room_beside_a_full_window() -> None:
     log = log_of([4] * 400)
     log.due_ms = lambda entry: 100 if entry == 0 else 0
