@@ -175,7 +175,7 @@ def test_a_drain_to_a_named_broker() -> None:
             (
                 "broker9",
                 404,
-                "no broker 'broker9' to drain to; there are broker0, broker1, broker2",
+                "there is no broker 'broker9'; there are broker0, broker1, broker2",
             ),
             ("broker0", 412, "broker broker0 cannot be drained to itself"),
         ):
