@@ -109,13 +109,8 @@ def _properties(headers: Mapping[str, str]) -> dict[str, str]:
 def parse_position(
     context: click.Context, parameter: click.Parameter, text: str
 ) -> tuple[int, int]:
-    """Return the position in ``LEDGER:ENTRY``. The index that follows in a printed message of a
-    batch is ignored.
-    """
-    parts = text.split(":")
-    if len(parts) not in (2, 3) or not all(part.isdecimal() for part in parts[:2]):
-        raise click.BadParameter(f"{text!r} must be LEDGER:ENTRY")
-    return int(parts[0]), int(parts[1])
+    """Return ledger and entry of an id that ``parse_message_id`` takes. The index is ignored."""
+    return parse_message_id(context, parameter, text)[:2]
 
 
 def parse_message_id(

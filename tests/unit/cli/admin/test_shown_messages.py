@@ -190,6 +190,7 @@ def test_a_trace_is_a_sentence_the_message_its_bookies_and_its_subscriptions(
     run(server, "topics", "trace", "acme/orders/new", "(3, 7, 0, -1)")
     assert server.requests[-1][1].endswith("/entry/7/trace")
     for text in ("3:7:x", "x", "3:7:1:2", "(3,7)"):
-        refused = run(server, "topics", "trace", "acme/orders/new", text)
-        assert refused.exit_code == 2
-        assert "must be LEDGER:ENTRY or LEDGER:ENTRY:INDEX" in refused.stderr
+        for command in ("trace", "message"):
+            refused = run(server, "topics", command, "acme/orders/new", text)
+            assert refused.exit_code == 2
+            assert "must be LEDGER:ENTRY or LEDGER:ENTRY:INDEX" in refused.stderr
