@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
+from pulsarish.local_cluster.ports import PORT_STEP
 from pulsarish.runtime.config import load, print_config
 
 __all__ = ["config_options", "group_options", "load_config", "processes_option"]
@@ -67,8 +68,6 @@ def load_config(
 
 
 _PROCESSES_MAX: Final = 64
-_PORT_STEP: Final = 200
-"""Its multiples lead from no well-known port of a service to one of another."""
 
 
 class _ProcessCount(click.ParamType[int]):
@@ -106,7 +105,7 @@ def group_options(command: F) -> F:
         click.option(
             "--port-step",
             type=click.IntRange(1, 10_000),
-            default=_PORT_STEP,
+            default=PORT_STEP,
             show_default=True,
             help="What the ports of one process are beyond those of the process before it.",
         ),

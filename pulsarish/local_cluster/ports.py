@@ -12,7 +12,12 @@ from typing import Final
 
 from pulsarish.model.errors import InvalidArgument
 
-__all__ = ["free_ports", "take_consecutive"]
+__all__ = ["PORT_STEP", "free_ports", "take_consecutive"]
+
+PORT_STEP: Final = 200
+"""Between the ports of two processes of a group, if nothing else is chosen. Its multiples lead from
+no well-known port of a service to one of another.
+"""
 
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST: Final = 10_000

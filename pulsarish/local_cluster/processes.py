@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from pulsarish.local_cluster import node_http
-from pulsarish.local_cluster.ports import free_ports, take_consecutive
+from pulsarish.local_cluster.ports import PORT_STEP, free_ports, take_consecutive
 from pulsarish.local_cluster.zookeeper_words import server_mode
 from pulsarish.model.errors import (
     AlreadyExists,
@@ -61,8 +61,6 @@ HOST: Final = "127.0.0.1"
 METADATA_ROLES: Final = ("metadata", "zookeeper")
 _ROLE_ORDER: Final = {"metadata": 0, "zookeeper": 0, "bookie": 1, "broker": 2, "proxy": 3}
 _KEEP_NOTHING: Final = ("broker", "proxy")
-_PORT_STEP: Final = 200
-"""Between the ports of two processes of a node at the well-known ports."""
 _SIGNALS_TO_EACH: Final = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)
 """What a supervisor cannot pass on to its processes."""
 
@@ -78,7 +76,7 @@ class NodePlan:
     # the authority of its ports with TLS; empty: clients and commands reach it without
     trust_file: str = ""
     processes: int = 1
-    port_step: int = _PORT_STEP
+    port_step: int = PORT_STEP
 
     @property
     def http_port(self) -> int | None:
