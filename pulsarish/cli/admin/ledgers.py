@@ -17,6 +17,7 @@ from pulsarish.model.units import format_millis, human_bytes
 __all__ = ["ledgers"]
 
 _LOOK_SECONDS: Final = 0.5
+_WAIT_SECONDS: Final = 600.0
 
 
 @click.group(cls=AdminGroup)
@@ -81,16 +82,14 @@ def get(ledger_id: int, admin: Admin, output: str) -> None:
 @click.option("--search", is_flag=True, help="Have the leader broker search now, and wait for it.")
 @click.option(
     "--wait-seconds",
-    default=600.0,
-    show_default=True,
     type=FiniteRange(0),
-    help="How long --search waits until the search ends; exit status 1 if it does not, or fails. "
-    "0: do not wait.",
+    help="How long --search waits until the search ends, 600 without it; exit status 1 if it does "
+    "not end, or fails. 0: do not wait.",
 )
 @admin_option
 @output_option
 def orphans(
-    after: str, limit: int, search: bool, wait_seconds: float, admin: Admin, output: str
+    after: str, limit: int, search: bool, wait_seconds: float | None, admin: Admin, output: str
 ) -> None:
     """List ledgers and other nodes of the metadata that nothing refers to.
 
@@ -102,6 +101,10 @@ def orphans(
       pulsarish ledgers orphans
       pulsarish ledgers orphans --search
     """
+    if wait_seconds is None:
+        wait_seconds = _WAIT_SECONDS
+    elif not search:
+        raise click.UsageError("--wait-seconds is for --search: add it")
     if search:
         admin.ledgers.search_orphans()
     found = admin.ledgers.orphans(after=after, limit=limit)

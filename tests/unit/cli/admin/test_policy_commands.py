@@ -214,6 +214,7 @@ def test_policies_are_read_in_peoples_units_and_in_pulsars(server: AdminServer) 
         ("subscriptions seek t s", "--to POSITION"),
         ("subscriptions seek t s --time yesterday", "an age like 2h"),
         ("topics message t 7", "LEDGER:ENTRY"),
+        ("ledgers orphans --wait-seconds 5", "--wait-seconds is for --search"),
         ("tenants update t", "--admin-role"),
         ("topics list --admin-url ftp://h", "http://host:8080"),
     ],
