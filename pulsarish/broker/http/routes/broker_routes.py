@@ -43,7 +43,8 @@ _CONFIGURATION: Final = _BROKERS + "/configuration"
 _TEXT: Final = "text/plain"
 _DESTINATION: Final = Parameter(
     "destinationBroker",
-    "Id or HTTP address of the broker that gets all bundles; those that may have them without it.",
+    "Id or HTTP address of the broker that gets all bundles. Without it each goes to the broker "
+    "with the fewest that may have it.",
 )
 
 
