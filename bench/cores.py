@@ -31,7 +31,8 @@ from pathlib import Path
 import pulsarish.asyncio
 from bench.measure import cpu_seconds, running_cluster
 from pulsarish.admin import Admin
-from pulsarish.local_cluster.processes import Cluster, metadata_url
+from pulsarish.local_cluster.plan import metadata_url
+from pulsarish.local_cluster.processes import Cluster
 
 CLIENTS = 2
 SIZE_BYTES = 1_024

@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pulsarish.local_cluster.locked import lock_cluster
-from pulsarish.local_cluster.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.plan import plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 

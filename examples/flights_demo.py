@@ -27,7 +27,8 @@ from pathlib import Path
 try:
     import pulsarish
     from pulsarish.admin import Admin
-    from pulsarish.local_cluster.processes import Cluster, plan_cluster
+    from pulsarish.local_cluster.plan import plan_cluster
+    from pulsarish.local_cluster.processes import Cluster
 except ImportError as missing:
     sys.exit(f"{missing.name} is not installed here: run `make demo`")
 

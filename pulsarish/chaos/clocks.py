@@ -15,7 +15,7 @@ from pulsarish.chaos.moved_clock import write_offset
 from pulsarish.chaos.scenario import Scenario
 from pulsarish.chaos.stage import Stage
 from pulsarish.chaos.standing import Standing
-from pulsarish.local_cluster.processes import NodePlan
+from pulsarish.local_cluster.plan import NodePlan
 
 __all__ = ["CLOCK_SCENARIOS"]
 

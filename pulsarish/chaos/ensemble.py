@@ -15,7 +15,7 @@ from pulsarish.chaos.side_topics import SideTopics
 from pulsarish.chaos.stage import Quorums, Stage, VoidRun
 from pulsarish.chaos.standing import Standing
 from pulsarish.chaos.storage import FULL_SECONDS, fill, mount_small_disk
-from pulsarish.local_cluster.processes import NodePlan
+from pulsarish.local_cluster.plan import NodePlan
 from pulsarish.local_cluster.zookeeper_words import monitored, server_mode
 from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.tree_age import OLDER

@@ -23,13 +23,8 @@ from pulsarish.chaos.observer import Observer, Owner
 from pulsarish.chaos.relay import Relays
 from pulsarish.chaos.stalls import counted, found_in_logs, grown
 from pulsarish.local_cluster.locked import administrator, profiles_of
-from pulsarish.local_cluster.processes import (
-    Cluster,
-    NodePlan,
-    metadata_url,
-    plan_cluster,
-    service_urls,
-)
+from pulsarish.local_cluster.plan import NodePlan, metadata_url, plan_cluster, service_urls
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.local_cluster.security_files import ADMINISTRATOR, SecurityFiles
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.model.errors import MetadataUnavailable, NotFound

@@ -13,7 +13,7 @@ from typing import Final
 
 from pulsarish.chaos.observer import Owner
 from pulsarish.chaos.stage import Stage
-from pulsarish.local_cluster.processes import NodePlan
+from pulsarish.local_cluster.plan import NodePlan
 
 __all__ = ["Standing"]
 

@@ -17,7 +17,8 @@ from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.server_options import processes_option
 from pulsarish.cli.values import FiniteRange
 from pulsarish.local_cluster.locked import is_locked, lock_cluster, profiles_of
-from pulsarish.local_cluster.processes import METADATA_ROLES, Cluster, NodeState, plan_cluster
+from pulsarish.local_cluster.plan import METADATA_ROLES, plan_cluster
+from pulsarish.local_cluster.processes import Cluster, NodeState
 from pulsarish.local_cluster.restarts import (
     WAIT_SECONDS,
     nodes_to_restart,

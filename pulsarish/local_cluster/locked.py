@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from pulsarish.admin import Admin
-from pulsarish.local_cluster.processes import HOST, Cluster, NodePlan, service_urls
+from pulsarish.local_cluster.plan import HOST, NodePlan, service_urls
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.local_cluster.security_files import ADMINISTRATOR, SecurityFiles
 from pulsarish.runtime.profiles import Profiles
 

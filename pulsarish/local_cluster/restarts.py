@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from pulsarish.local_cluster import node_http
 from pulsarish.local_cluster.locked import administrator
-from pulsarish.local_cluster.processes import Cluster, NodePlan
+from pulsarish.local_cluster.plan import NodePlan
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError, Timeout
 
 __all__ = ["WAIT_SECONDS", "nodes_to_restart", "restart_together", "rolling_restart"]

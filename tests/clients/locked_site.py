@@ -17,8 +17,9 @@ from pathlib import Path
 import bcrypt
 
 from pulsarish.local_cluster.locked import administrator
+from pulsarish.local_cluster.plan import HOST, NodePlan
 from pulsarish.local_cluster.ports import free_ports
-from pulsarish.local_cluster.processes import HOST, Cluster, NodePlan
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.security.authority import Authority
 from pulsarish.security.credentials import Secret
 from pulsarish.security.keys import SigningKey, load_secret_key

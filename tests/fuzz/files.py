@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import pulsarish
-from pulsarish.local_cluster.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.plan import plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.model.errors import PulsarishError
 from tests.fuzz.canary import Defect
 

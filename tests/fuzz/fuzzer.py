@@ -30,8 +30,9 @@ import grpc.aio
 
 from pulsarish.local_cluster import node_http
 from pulsarish.local_cluster.locked import is_locked, lock_cluster, profiles_of
+from pulsarish.local_cluster.plan import NodePlan, metadata_url, plan_cluster
 from pulsarish.local_cluster.ports import free_ports
-from pulsarish.local_cluster.processes import Cluster, NodePlan, metadata_url, plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.local_cluster.security_files import ADMINISTRATOR, SecurityFiles
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.metrics import LAG_BUCKETS_SECONDS

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pulsarish.local_cluster.processes import Cluster, plan_cluster, reap_children
+from pulsarish.local_cluster.plan import plan_cluster
+from pulsarish.local_cluster.processes import Cluster, reap_children
 
 StartCluster = Callable[..., Cluster]
 

@@ -13,8 +13,9 @@ import pytest
 
 import pulsarish
 import pulsarish.asyncio
+from pulsarish.local_cluster.plan import plan_cluster
 from pulsarish.local_cluster.ports import free_ports
-from pulsarish.local_cluster.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.runtime.network.address_book import Transport
 from tests.integration.conftest import StartCluster
 from tests.support.until import until

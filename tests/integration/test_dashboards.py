@@ -47,7 +47,8 @@ Families = dict[str, Exported]
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Families]]:
     """By role, after some traffic."""
-    from pulsarish.local_cluster.processes import Cluster, plan_cluster
+    from pulsarish.local_cluster.plan import plan_cluster
+    from pulsarish.local_cluster.processes import Cluster
 
     cluster = Cluster(tmp_path_factory.mktemp("watched") / "cluster")
     nodes = plan_cluster(bookies=3, brokers=1, metadata="embedded", base_port=0)

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import pulsarish
-from pulsarish.local_cluster.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.plan import plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.runtime.network.address_book import Transport
 
 TOPICS = [f"t{number}" for number in range(12)]  # over the four bundles of public/default

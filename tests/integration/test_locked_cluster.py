@@ -23,7 +23,8 @@ from kazoo.exceptions import ConnectionClosedError, ConnectionLoss, NoAuthError
 import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.locked import administrator, profiles_of
-from pulsarish.local_cluster.processes import HOST, Cluster, NodePlan, service_urls
+from pulsarish.local_cluster.plan import HOST, NodePlan, service_urls
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.local_cluster.security_files import ADMINISTRATOR
 from pulsarish.model.errors import NotFound, PulsarishError
 from pulsarish.runtime.profiles import Profiles

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import pulsarish
-from pulsarish.local_cluster.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.plan import plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.schema import AvroSchema
 from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import Sender, read_all

@@ -15,7 +15,8 @@ from typing import BinaryIO
 import grpc
 import pytest
 
-from pulsarish.local_cluster.processes import Cluster, NodePlan
+from pulsarish.local_cluster.plan import NodePlan
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.runtime.network.endpoints import method_path
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame

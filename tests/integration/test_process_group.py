@@ -18,7 +18,8 @@ import pytest
 
 import pulsarish
 from pulsarish.admin import Admin
-from pulsarish.local_cluster.processes import Cluster, metadata_url, plan_cluster, reap_children
+from pulsarish.local_cluster.plan import metadata_url, plan_cluster
+from pulsarish.local_cluster.processes import Cluster, reap_children
 
 TOPICS = [f"t{number}" for number in range(12)]  # over the four bundles of public/default
 _DEADLINE_SECONDS = 60.0

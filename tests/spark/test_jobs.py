@@ -23,7 +23,8 @@ from pulsarish.cli.acked import AckedLog
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reading import read_records
 from pulsarish.ledger.repair.copier import Copied, Copier
-from pulsarish.local_cluster.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.plan import plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import TopicLedger, TopicRecord

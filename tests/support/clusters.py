@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pulsarish.local_cluster.locked import lock_cluster
-from pulsarish.local_cluster.processes import Cluster, NodePlan, plan_cluster
+from pulsarish.local_cluster.plan import NodePlan, plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 
 __all__ = ["running_cluster"]
 

@@ -12,7 +12,8 @@ from typing import Any
 import pulsarish
 from pulsarish import ConsumerType, InitialPosition
 from pulsarish.admin import Admin
-from pulsarish.local_cluster.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.plan import plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 from tests.support.commands import run_command
 from tests.support.until import until
 

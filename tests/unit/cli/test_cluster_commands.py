@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsarish.local_cluster.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.plan import plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 from tests.support.commands import run_command
 
 

@@ -13,8 +13,8 @@ from pulsarish.local_cluster.member_options import (
     broker_members,
     shared_by_brokers,
 )
+from pulsarish.local_cluster.plan import NodePlan, metadata_url, plan_cluster
 from pulsarish.local_cluster.ports import take_consecutive
-from pulsarish.local_cluster.processes import NodePlan, metadata_url, plan_cluster
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.network.addresses import port_of
 

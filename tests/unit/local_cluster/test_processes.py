@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pulsarish.local_cluster import processes
-from pulsarish.local_cluster.processes import Cluster, NodePlan
+from pulsarish.local_cluster.plan import NodePlan
+from pulsarish.local_cluster.processes import Cluster
 
 
 def test_a_process_whose_pid_an_ended_child_had_before_is_taken_for_running(

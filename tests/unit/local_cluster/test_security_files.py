@@ -11,7 +11,8 @@ from cryptography import x509
 
 from pulsarish.local_cluster import security_files
 from pulsarish.local_cluster.locked import is_locked, lock_cluster
-from pulsarish.local_cluster.processes import Cluster, plan_cluster, service_urls
+from pulsarish.local_cluster.plan import plan_cluster, service_urls
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.local_cluster.security_files import ADMINISTRATOR, SecurityFiles
 from pulsarish.runtime.profiles import Profile, Profiles
 
