@@ -239,6 +239,13 @@ class BrokerMetrics:
             "Topics of other brokers that cannot be followed now; their readers wait.",
             lambda: topics.replicas.held_up_count,
         )
+        read(
+            "pulsarish_replica_lag_seconds",
+            "gauge",
+            "How old the knowledge of the end of a followed topic is at most; about a second while "
+            "all can be followed, 0 without any.",
+            lambda: topics.replicas.lag_seconds,
+        )
 
         read("pulsar_ml_count", "gauge", "Open logs of topics.", lambda: len(topics.loaded))
         read(

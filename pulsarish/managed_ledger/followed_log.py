@@ -86,6 +86,7 @@ class FollowedLog(ReadableLog):
         self.ended: PulsarishError | None = None
         self.failure = ""
         """Why the log cannot be followed now; empty while it can."""
+        self._complete_at = world.clock.monotonic()
         self._take(record)
 
     @classmethod
@@ -122,6 +123,14 @@ class FollowedLog(ReadableLog):
     def highest_ledger(self) -> int:
         return self._record.highest_ledger
 
+    @property
+    def lag_seconds(self) -> float:
+        """Seconds since a time at which nothing was confirmed that is not known here.
+
+        Confirmed is what bookies know to be. About a second while the log is followed.
+        """
+        return self._world.clock.monotonic() - self._complete_at
+
     async def why_beyond(self, position: Position) -> PulsarishError:
         """Return the error for a position beyond the log: the owner may know more."""
         return ServiceNotReady(
@@ -144,10 +153,13 @@ class FollowedLog(ReadableLog):
         backoff = Backoff(_RECORD_SECONDS_MIN, _ROUND_SECONDS)
         while self.ended is None:
             before = self.last_confirmed
+            began = self._world.clock.monotonic()
             try:
                 self._take(await _read(self._records, self.name))
-                if self._chain.current is not None:
-                    await self._poll_for_a_round()
+                if self._chain.current is None:
+                    self._complete_at = began
+                else:
+                    await self._poll_for_a_round(began)
                 self.failure = ""
             except PulsarishError as error:
                 if not error.retryable:
@@ -161,11 +173,16 @@ class FollowedLog(ReadableLog):
             elif self._chain.current is None or self.failure:
                 await self._world.clock.sleep(backoff.next_seconds())
 
-    async def _poll_for_a_round(self) -> None:
-        """Read the open ledger's metadata once, then poll for entries for the rest of a round."""
+    async def _poll_for_a_round(self, began: float) -> None:
+        """Read the open ledger's metadata once, then poll for entries for the rest of a round.
+
+        The topic's record was read after ``began``.
+        """
         clock = self._world.clock
         until = clock.monotonic() + _ROUND_SECONDS
         await self._look(wait_seconds=0.0)
+        if self._open is not None:  # a ledger that is still open is the newest one
+            self._complete_at = began
         while self._open is not None and (left := until - clock.monotonic()) > 0:
             before = self.last_confirmed
             await self._look(wait_seconds=left)

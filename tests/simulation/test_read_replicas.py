@@ -123,10 +123,16 @@ def test_nothing_is_read_before_it_is_confirmed() -> None:
         with pytest.raises(Timeout):
             await reader.read_next(5_000)
         assert not sent.done()
+        (other,) = set(brokered.cluster.brokers) - {owner_of(brokered)}
+        replicas = brokered.cluster.brokers[other]._topics.replicas
+        assert replicas.lag_seconds > 3
         for name in ("bookie1", "bookie2"):
             await brokered.cluster.start_bookie(name)
         await sent
         assert await take(reader, 1) == [5]
+        await brokered.until(lambda: replicas.lag_seconds < 1)
+        await reader.close()
+        assert replicas.lag_seconds == 0
 
     play_with_brokers(scenario, brokers=2, **KEPT)
 

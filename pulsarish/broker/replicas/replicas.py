@@ -61,6 +61,11 @@ class Replicas:
         """Number of replicas that cannot be followed now."""
         return sum(1 for topic in self.open.values() if topic.log.failure)
 
+    @property
+    def lag_seconds(self) -> float:
+        """The greatest lag of a replica behind the bookies; 0 without replicas."""
+        return max((topic.log.lag_seconds for topic in self.open.values()), default=0.0)
+
     async def get(self, topic: str) -> ServedTopic:
         """Return the topic to read here: the owned one, or a replica, opened if necessary.
 
