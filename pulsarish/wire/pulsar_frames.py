@@ -50,6 +50,7 @@ _SIZES: Final = struct.Struct(">II")
 _SIZE: Final = struct.Struct(">I")
 _MAGIC_SIZE: Final = struct.Struct(">HI")
 _SEND: Final = 6
+_ACK: Final = 10
 _FLOW: Final = 11
 _MINUS_ONE: Final = b"\xff" * 9 + b"\x01"
 
@@ -152,11 +153,13 @@ def parse_command(encoded: bytes) -> Command:
         command = Command.FromString(encoded)
     except DecodeError as error:
         raise Malformed(f"not a command: {error}") from None
-    # Nearly all commands are of these two types, and have no text.
-    if command.type not in (_SEND, _FLOW):
+    # Nearly all commands are of these three types. They have no text, but properties may.
+    kind = command.type
+    if kind not in (_SEND, _FLOW):
         if not command.IsInitialized():
-            raise Malformed(f"a command of type {command.type} lacks a field that it must have")
-        _check_texts(command)
+            raise Malformed(f"a command of type {kind} lacks a field that it must have")
+        if kind != _ACK or command.ack.properties:
+            _check_texts(command)
     return command
 
 

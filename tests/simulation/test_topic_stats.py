@@ -8,6 +8,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.position import Position
@@ -396,15 +398,17 @@ def test_explain_says_what_applies_to_a_topic_that_keeps_no_messages() -> None:
     run(scenario)
 
 
-def test_too_many_holes() -> None:
+@pytest.mark.parametrize("kind", [0, 1], ids=["exclusive", "shared"])
+def test_too_many_holes(kind: int) -> None:
     async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
-        await filled(cluster, world, address)
+        publish = await filled(cluster, world, address, count=8)
         consume = await ConsumeClient.connect(world, address)
-        await consume.subscribe(1, TOPIC, type=1, permits=8)
+        await consume.subscribe(1, TOPIC, type=kind, permits=8)
         got = await consume.take(8)
         await consume.ack(1, [(got[number].ledger, got[number].entry) for number in (1, 3, 5)])
         await consume.flow(1, 100)
         blocked_ms = now_ms(cluster)
+        await publish.send([(1, entry("p", number)) for number in (8, 9)])
         await world.clock.sleep(30)
         found = await stats(cluster)
         assert reason(found) == "too_many_holes"
@@ -412,6 +416,7 @@ def test_too_many_holes() -> None:
         await consume.ack(1, [(got[0].ledger, got[0].entry)])
         await consume.take(2)
         assert reason(await stats(cluster)) == "unacknowledged"
+        assert not cluster.brokers["broker0"]._watchdog.stalls_count
 
     run(scenario, managed_ledger=ManagedLedgerOptions(max_unacked_ranges_to_persist=3))
 

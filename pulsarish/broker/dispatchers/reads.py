@@ -139,16 +139,10 @@ class Reads:
         """Return whether the entry at ``position`` is read next, and everything before it was
         delivered.
         """
-        return self.position == position and self._is_idle
-
-    def has_all(self, end: Position) -> bool:
-        """Return whether everything up to ``end`` was delivered."""
-        return self.position > end and self._is_idle
-
-    @property
-    def _is_idle(self) -> bool:
-        return self._out is None and not (
-            self.ready or self.ready_again or self._again or self.window or self.delayed
+        return (
+            self.position == position
+            and self._out is None
+            and not (self.ready or self.ready_again or self._again or self.window or self.delayed)
         )
 
     # -- priorities

@@ -210,17 +210,18 @@ class DispatchLoop:
             self._is_waiting = False
 
     @property
-    def has_all(self) -> bool:
-        """Whether the one active consumer has got everything up to the end of the log, so that
-        nothing is to be done when it acknowledges.
+    def waits_for_acks(self) -> bool:
+        """Whether the task may have something to do after the next acknowledgement.
 
-        ``False`` where this is not known.
+        Not when it waits and there is one active consumer: what it waits for then is permits or
+        new entries, unless there are too many acknowledged ranges.
         """
-        dispatcher = self._subscription.dispatcher
+        subscription = self._subscription
         return (
-            self._is_waiting
-            and dispatcher.kind is DispatcherKind.SINGLE_ACTIVE
-            and dispatcher.reads.has_all(self._subscription.source.end())
+            not self._is_waiting
+            or subscription.dispatcher.kind is not DispatcherKind.SINGLE_ACTIVE
+            or subscription.cursor.blocked
+            or subscription.source.is_compacted
         )
 
     def waits_at(self, position: Position) -> bool:

@@ -384,6 +384,7 @@ class Subscription:
     def _acknowledge_whole(
         self, consumer: Consumer, positions: Sequence[Position], *, cumulative: bool
     ) -> None:
+        waits_for_acks = self.dispatch_loop.waits_for_acks
         if cumulative:
             through: Position | None = positions[0]
             if positions[0].entry_id < 0:
@@ -397,7 +398,7 @@ class Subscription:
             self.source.acknowledge(positions)
             self._dispatcher.acknowledged(consumer, positions)
         self._cursor_moved()
-        if not self.dispatch_loop.has_all:
+        if waits_for_acks:
             self._wake.set()
 
     def _acknowledge_through(self, position: Position) -> None:

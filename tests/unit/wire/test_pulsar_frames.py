@@ -22,6 +22,7 @@ from pulsarish.wire.pulsar_frames import (
     command_frame,
     delivery_frame_head,
     delivery_place,
+    parse_command,
     receipt_frames,
 )
 
@@ -81,6 +82,27 @@ def test_random_bytes_are_frames_or_malformed_and_never_anything_else(data: byte
             parse_metadata(entry)
         except ChecksumError:
             continue
+
+
+@pytest.mark.parametrize(
+    ("ack", "error"),
+    [
+        (b"\x08\x01\x10\x00\x1a\x04\x08\x05\x10\x07", None),
+        (b"\x08\x01\x10\x00\x1a\x02\x08\x05", "lacks a field"),
+        (b"\x08\x01\x10\x00\x2a\x05\x0a\x01a\x10\x07", None),
+        (b"\x08\x01\x10\x00\x2a\x05\x0a\x01\xff\x10\x07", "no UTF-8"),
+    ],
+    ids=["position", "no entry id", "property", "property that is no text"],
+)
+def test_an_acknowledgement_is_complete_and_its_texts_are_texts(
+    ack: bytes, error: str | None
+) -> None:
+    encoded = b"\x08\x0a\x52" + bytes([len(ack)]) + ack
+    if error is None:
+        assert parse_command(encoded).ack.consumer_id == 1
+    else:
+        with pytest.raises(Malformed, match=error):
+            parse_command(encoded)
 
 
 def test_an_entry_is_carried_from_its_magic_on_and_gets_a_checksum_if_it_has_none() -> None:
