@@ -385,8 +385,16 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         ),
     ] = 1_000
     max_concurrent_topic_load_requests: Annotated[
-        int, Meta(ge=1, description="Topics being opened at one time.", extra=DYNAMIC)
-    ] = 500
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "Topics that are being opened or wait for it. Above it the client that waits for "
+                "most of them is told to try again."
+            ),
+            extra=DYNAMIC,
+        ),
+    ] = 5_000
     topic_load_timeout_seconds: Annotated[
         float,
         Meta(

@@ -263,7 +263,7 @@ class BrokerMetrics:
         read(
             "pulsar_broker_topic_load_pending_requests",
             "gauge",
-            "Topics being loaded.",
+            "Topics being loaded, or waiting for it.",
             lambda: len(topics.loader.under_way),
         )
         metrics.histogram(

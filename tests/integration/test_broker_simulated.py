@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from pulsarish.broker.topics.load_turns import AT_ONCE_MAX, WaitingLoad
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.model.errors import (
@@ -25,6 +26,7 @@ from pulsarish.model.errors import (
     ProducerFenced,
     PulsarishError,
     ServiceNotReady,
+    TooManyRequests,
     TopicNotFound,
 )
 from pulsarish.model.topic_name import TopicName
@@ -525,6 +527,47 @@ def test_a_topic_that_others_look_for_is_made_for_whoever_wants_it_made() -> Non
         await cluster.nodes["broker0"].run(both)
 
     run(scenario)
+
+
+class _Holding(WaitingLoad):
+    """A load that takes a turn and does not end."""
+
+    def begin(self, _turn: int) -> None:
+        pass
+
+
+def test_opens_that_wait_hold_up_no_messages_and_end_with_their_client() -> None:
+    """A connection with more than 1,000 of them is still read."""
+    waiting = 1_100
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        publish = await PublishClient.connect(world, await find(world, ["broker0"], TOPIC))
+        await publish.open(1, TOPIC)
+        loader = cluster.brokers["broker0"]._topics.loader
+
+        async def take_all_turns(_world: World) -> None:
+            for _ in range(AT_ONCE_MAX):
+                loader._turns.wait(_Holding(), loader._own_line, AT_ONCE_MAX)
+
+        await cluster.nodes["broker0"].run(take_all_turns)
+        opens = [
+            pb.OpenProducer(
+                request_id=10 + number, producer_id=10 + number, topic=f"{TOPIC}{number}"
+            )
+            for number in range(waiting + 1)
+        ]
+        await publish.stream.send([pb.PublishRequest(open=opens).SerializeToString()])
+        await publish.send([(1, entry("p", 0))])
+        refused: list[pb.ProducerOpened] = []
+        while not publish.receipts[1] or not refused:
+            refused += (await publish.receive()).opened
+        assert [each.outcome.code for each in refused] == [TooManyRequests.code]
+        assert len(loader.under_way) == waiting
+        publish.stream.abort("the client is gone")
+        await world.clock.sleep(0.1)
+        assert not loader.under_way
+
+    run(scenario, max_concurrent_topic_load_requests=AT_ONCE_MAX + waiting)
 
 
 def test_a_reader_that_leaves_as_its_topic_is_lost_takes_nothing_with_it() -> None:

@@ -43,6 +43,7 @@ from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import Producer, PublishRequest
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
+from pulsarish.broker.topics.load_turns import LoadLine
 from pulsarish.model.errors import (
     AlreadyClosed,
     AuthorizationError,
@@ -66,7 +67,8 @@ _log = get_logger("broker.session")
 
 _CLIENT_VERSION_CHARACTERS_MAX: Final = 128
 _REQUESTS_MAX: Final = 1_000
-"""Requests of one connection that run at the same time.
+"""Requests of one connection that run at the same time, without those that wait for their turn to
+have a topic loaded.
 
 Above it the broker reads nothing from the connection.
 """
@@ -81,14 +83,20 @@ class TopicSource(Protocol):
     def schemas(self) -> TopicSchemas: ...
 
     async def topic(
-        self, name: str, *, create: bool = True, on_created: OnCreated | None = None
+        self,
+        name: str,
+        *,
+        create: bool = True,
+        on_created: OnCreated | None = None,
+        line: LoadLine | None = None,
     ) -> ServedTopic:
         """Return the topic, loaded.
 
         With ``create`` a missing topic is created if its policies allow it. ``on_created`` is
-        called if this request has created it.
+        called if this request has created it. ``line``: where it waits for its turn to be loaded.
 
-        Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``.
+        Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``TooManyRequests``,
+        ``ServiceNotReady``.
         """
         ...
 
@@ -228,6 +236,7 @@ class Session:
         self._ends_with_seek = ends_with_seek
         self._requests_open = 0
         self._few_requests = asyncio.Event()
+        self._loads = LoadLine(self._look_at_requests)
         self._producers: dict[int, _OpenProducer | _Opening] = {}
         self._consumers: dict[int, _OpenConsumer | _Opening] = {}
         self._producers_looked_at = self._consumers_looked_at = _UNLOOKED_MAX
@@ -290,8 +299,15 @@ class Session:
 
     def _request_ended(self) -> None:
         self._requests_open -= 1
-        if self._requests_open < _REQUESTS_MAX:
+        self._look_at_requests()
+
+    def _look_at_requests(self) -> None:
+        if not self._has_many_requests:
             self._few_requests.set()
+
+    @property
+    def _has_many_requests(self) -> bool:
+        return self._requests_open - self._loads.waiting_count >= _REQUESTS_MAX
 
     # -- publishing
 
@@ -336,7 +352,7 @@ class Session:
         """Whether a topic that the client published to has no room, or too many requests are
         open.
         """
-        return bool(self._full) or self._requests_open >= _REQUESTS_MAX
+        return bool(self._full) or self._has_many_requests
 
     async def wait_for_room(self) -> None:
         """Wait until all topics that the client published to have room, and few requests are open.
@@ -345,7 +361,7 @@ class Session:
         """
         while self._full:
             await self._full.popitem()[1].wait_for_room()
-        while self._requests_open >= _REQUESTS_MAX:
+        while self._has_many_requests:
             self._few_requests.clear()
             await self._few_requests.wait()
 
@@ -449,7 +465,9 @@ class Session:
         Raises as ``TopicSource.topic``.
         """
         on_created = self._gate.on_created("CreateTopic", self.identity, TopicName.parse(name))
-        return await self._topics.topic(name, create=create, on_created=on_created)
+        return await self._topics.topic(
+            name, create=create, on_created=on_created, line=self._loads
+        )
 
     def _on_schema(self, name: TopicName) -> OnCreated:
         return self._gate.on_created("CreateSchema", self.identity, name)
@@ -757,6 +775,7 @@ class Session:
             return
         self.closed = True
         self.outbox.close()
+        self._loads.close()
         for close, opened in (
             (self._close_producer, list(self._producers.items())),
             (self._close_consumer, list(self._consumers.items())),

@@ -26,6 +26,7 @@ from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.replicas.replicas import Replicas
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
+from pulsarish.broker.topics.load_turns import LoadLine
 from pulsarish.broker.topics.loader import MakeTopic, TopicLoader
 from pulsarish.broker.topics.maintenance import Maintenance
 from pulsarish.broker.topics.policy_enforcement import abandoned_still
@@ -125,12 +126,17 @@ class LoadedTopics:
     # -- getting a topic
 
     async def topic(
-        self, name: str, *, create: bool = True, on_created: OnCreated | None = None
+        self,
+        name: str,
+        *,
+        create: bool = True,
+        on_created: OnCreated | None = None,
+        line: LoadLine | None = None,
     ) -> ServedTopic:
         """Return the topic, loaded.
 
         With ``create`` a missing topic is created if its policies allow it. ``on_created`` is
-        called if this request has created it.
+        called if this request has created it. ``line``: as in ``TopicLoader.load``.
 
         Partitions of a partitioned topic count as existing before their first use.
 
@@ -150,7 +156,7 @@ class LoadedTopics:
         if not create and parsed.partition >= 0:
             create = parsed.partition < (await self._namespaces.partitions(parsed.partitioned) or 0)
         return await (
-            self.get(parsed, create=create, on_created=on_created)
+            self.get(parsed, create=create, on_created=on_created, line=line)
             if parsed.persistent
             else self.not_kept.get(parsed, create=create, on_created=on_created)
         )
@@ -178,13 +184,18 @@ class LoadedTopics:
         return self.bundles.lease(name, await self.bundle(name))
 
     async def get(
-        self, name: TopicName, *, create: bool, on_created: OnCreated | None = None
+        self,
+        name: TopicName,
+        *,
+        create: bool,
+        on_created: OnCreated | None = None,
+        line: LoadLine | None = None,
     ) -> Topic:
         """Return a persistent topic, loading it if necessary.
 
         Raises the errors of ``topic``, and ``TooManyRequests``.
         """
-        return await self.loader.load(name, create=create, on_created=on_created)
+        return await self.loader.load(name, create=create, on_created=on_created, line=line)
 
     def schedules(self, topic: Topic) -> OwnedSchedules:
         """Return the schedules of a loaded topic."""

@@ -19,7 +19,7 @@ from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.live import LivePolicies
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective
-from pulsarish.broker.topics.load_turns import LoadTurns
+from pulsarish.broker.topics.load_turns import LoadLine, LoadTurns, WaitingLoad
 from pulsarish.broker.topics.policy_enforcement import check_quota
 from pulsarish.broker.topics.quota_watch import QuotaWatch
 from pulsarish.broker.topics.topic import Topic
@@ -36,7 +36,6 @@ from pulsarish.model.errors import (
     NotOwner,
     PulsarishError,
     ServiceNotReady,
-    TooManyRequests,
     TopicNotFound,
 )
 from pulsarish.model.topic_name import TopicName
@@ -52,18 +51,36 @@ _FAILED_LOADS_MAX: Final = 1_000  # number of topics whose last failed load is r
 _log = get_logger("broker.topics")
 
 
-class _Load:
-    """A topic that is being loaded. ``done`` is set when that has ended, with success or not."""
+class _Load(WaitingLoad):
+    """A topic that is to be loaded. ``done`` is set when that has ended, with success or not."""
 
-    __slots__ = ("create", "done", "error", "on_created", "since_ms", "topic")
+    __slots__ = ("_loader", "create", "done", "error", "name", "on_created", "since_ms", "topic")
 
-    def __init__(self, since_ms: int, *, create: bool, on_created: OnCreated | None) -> None:
+    def __init__(
+        self,
+        loader: TopicLoader,
+        name: TopicName,
+        since_ms: int,
+        *,
+        create: bool,
+        on_created: OnCreated | None,
+    ) -> None:
+        super().__init__()
+        self.name = name
         self.create = create
         self.on_created = on_created
         self.since_ms = since_ms
         self.done = asyncio.Event()
         self.topic: Topic | None = None
         self.error: PulsarishError | None = None
+        self._loader = loader
+
+    def begin(self, turn: int) -> None:
+        self._loader.begin(self, turn)
+
+    def give_up(self, error: PulsarishError) -> None:
+        self.error = error
+        self._loader.ended_load(self)
 
 
 MakeTopic: TypeAlias = Callable[
@@ -106,7 +123,8 @@ class TopicLoader:
         self.seconds = Histogram()
         """Durations of loads, failed loads included."""
         self.under_way: dict[str, _Load] = {}
-        """The topics that are being loaded, by name."""
+        """The topics that are being loaded or wait for their turn, by name."""
+        self._own_line = LoadLine()  # of requests that come from no session
         self._turns = LoadTurns(world.clock, world.tasks)
         self._make_topic = make_topic
         self._world = world
@@ -127,7 +145,7 @@ class TopicLoader:
         self._failed: dict[str, tuple[PulsarishError, int]] = {}
 
     def since_ms(self, name: TopicName) -> int:
-        """Return when the load of the topic began (wall clock, ms); 0: it is not being loaded."""
+        """Return since when the topic is to be loaded (wall clock, ms); 0: it is not."""
         load = self.under_way.get(name.full)
         return 0 if load is None else load.since_ms
 
@@ -144,12 +162,20 @@ class TopicLoader:
             await load.done.wait()
 
     async def load(
-        self, name: TopicName, *, create: bool, on_created: OnCreated | None = None
+        self,
+        name: TopicName,
+        *,
+        create: bool,
+        on_created: OnCreated | None = None,
+        line: LoadLine | None = None,
     ) -> Topic:
         """Return the topic, loaded: now, by the load that is under way, or before.
 
         With ``create`` a missing topic is created if its policies allow it. ``on_created`` is
         called if this request has created it.
+
+        Args:
+            line: where the load waits for its turn; without one, where those of this broker wait.
 
         Raises why it cannot be loaded, and ``TooManyRequests``.
         """
@@ -157,20 +183,20 @@ class TopicLoader:
         if topic is not None and topic.closed is None:
             return topic
         load = self.under_way.get(name.full)
+        is_new = load is None
         if load is None:
-            # Those that wait for their turn count, too: their requests are open at connections, and
-            # no messages are read from one with too many.
-            if len(self.under_way) >= self._config.max_concurrent_topic_load_requests:
-                raise TooManyRequests(
-                    f"{len(self.under_way)} topics are being loaded, the limit "
-                    "max_concurrent_topic_load_requests"
-                )
             load = self.under_way[name.full] = _Load(
-                self._world.clock.wall_ms(), create=create, on_created=on_created
+                self, name, self._world.clock.wall_ms(), create=create, on_created=on_created
             )
-            _ = self._world.tasks.spawn(
-                self._load(name, load), name=f"load {name}", scope=Scope(ScopeKind.TOPIC, name.full)
-            )
+        if is_new or load.lines:
+            try:
+                self._turns.wait(
+                    load, line or self._own_line, self._config.max_concurrent_topic_load_requests
+                )
+            except PulsarishError:
+                if is_new:
+                    del self.under_way[name.full]
+                raise
         try:
             async with self._world.clock.timeout(self._config.topic_load_timeout_seconds):
                 await load.done.wait()
@@ -183,16 +209,27 @@ class TopicLoader:
             assert load.error is not None
             if create and not load.create and isinstance(load.error, TopicNotFound):
                 # the request that began the load did not want a new topic
-                return await self.load(name, create=True, on_created=on_created)
+                return await self.load(name, create=True, on_created=on_created, line=line)
             raise load.error
         return load.topic
 
-    async def _load(self, name: TopicName, load: _Load) -> None:
-        turn = 0
+    def begin(self, load: _Load, turn: int) -> None:
+        """Begin a load whose turn has come."""
+        _ = self._world.tasks.spawn(
+            self._load(load, turn),
+            name=f"load {load.name}",
+            scope=Scope(ScopeKind.TOPIC, load.name.full),
+        )
+
+    def ended_load(self, load: _Load) -> None:
+        """Forget a load that has ended, and tell those that wait for it."""
+        del self.under_way[load.name.full]
+        load.done.set()
+
+    async def _load(self, load: _Load, turn: int) -> None:
+        name = load.name
         began = self._world.clock.monotonic()
         try:
-            turn = await self._turns.take()
-            began = self._world.clock.monotonic()
             load.topic = await self._open(name, create=load.create, on_created=load.on_created)
             self._failed.pop(name.full, None)
         except PulsarishError as error:
@@ -202,12 +239,11 @@ class TopicLoader:
             else:
                 self._load_failed(name, error)
         finally:
-            self._turns.end(turn)
             self.seconds.observe(self._world.clock.monotonic() - began)
-            del self.under_way[name.full]
             if load.topic is None and load.error is None:
                 load.error = ServiceNotReady(f"topic {name} could not be loaded; try again")
-            load.done.set()
+            self.ended_load(load)
+            self._turns.end(turn)
 
     def _load_failed(self, name: TopicName, error: PulsarishError) -> None:
         self.failures_count += 1

@@ -16,7 +16,13 @@ __all__ = ["OpeningTurns", "Turn"]
 
 _AT_ONCE_MAX: Final = 256
 _TURN_SECONDS: Final = 1.0
-"""After this long a turn ends without an answer, so that what waits does not stop the others."""
+"""After this long another turn begins without an answer to this one, so that what waits does not
+stop the others.
+"""
+_UNANSWERED_MAX: Final = 1_000
+"""Turns without an answer, however long they take: a broker that has much to load answers as fast
+as it can, and more requests would only wait there.
+"""
 
 
 class OpeningTurns:
@@ -26,25 +32,43 @@ class OpeningTurns:
         self.clock = clock
         self.alarms = alarms
         self.free = asyncio.Semaphore(_AT_ONCE_MAX)
+        self.answers = asyncio.Semaphore(_UNANSWERED_MAX)
 
-    async def take(self) -> Turn:
-        """Wait for a turn. End it when the request has its answer."""
-        await self.free.acquire()
-        return Turn(self)
+    async def take(self, *, waits: bool = False) -> Turn:
+        """Wait for a turn. End it when the request has its answer.
+
+        ``waits``: the answer may take hours, so it does not count as one without an answer.
+        """
+        if not waits:
+            await self.answers.acquire()
+        try:
+            await self.free.acquire()
+        except BaseException:
+            if not waits:
+                self.answers.release()
+            raise
+        return Turn(self, waits=waits)
 
 
 class Turn:
-    __slots__ = ("_alarm", "_has_ended", "_turns")
+    __slots__ = ("_alarm", "_has_ended", "_turns", "_waits")
 
-    def __init__(self, turns: OpeningTurns) -> None:
+    def __init__(self, turns: OpeningTurns, *, waits: bool) -> None:
         self._has_ended = False
         self._turns = turns
-        self._alarm = turns.alarms.alarm(self.end)
+        self._waits = waits
+        self._alarm = turns.alarms.alarm(self._late)
         self._alarm.set(turns.clock.monotonic() + _TURN_SECONDS)
+
+    def _late(self) -> None:
+        self._turns.free.release()
 
     def end(self) -> None:
         """Let the next one begin. Does nothing the second time."""
         if not self._has_ended:
             self._has_ended = True
-            self._alarm.cancel()
-            self._turns.free.release()
+            if self._alarm.due is not None:
+                self._alarm.cancel()
+                self._turns.free.release()
+            if not self._waits:
+                self._turns.answers.release()

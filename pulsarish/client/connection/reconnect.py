@@ -54,14 +54,18 @@ class Reconnector:
         ended: Callable[[PulsarishError], None],
         *,
         anywhere: bool = False,
+        waits: bool = False,
     ) -> None:
-        """``anywhere``: any broker will do, and rather not the owner."""
+        """``anywhere``: any broker will do, and rather not the owner. ``waits``: as in
+        ``OpeningTurns.take``.
+        """
         self._what = what
         self._topic = topic
         self._parts = parts
         self._open_at = open_at
         self._ended = ended
         self._anywhere = anywhere
+        self._waits = waits
         self._gone = asyncio.Event()
         self._closing = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -117,7 +121,7 @@ class Reconnector:
         at_once = True
         while not self._closing.is_set():
             self._gone.clear()
-            turn = await parts.turns.take()
+            turn = await parts.turns.take(waits=self._waits)
             try:
                 if self._closing.is_set():
                     break

@@ -103,7 +103,11 @@ class TopicProducer:
         self._was_open = False
         self._schema = schema_message(options.schema)
         self.send_failures = SendFailures(topic.full, parts.handoff, parts.alarms, clock)
-        self._reconnector = Reconnector("producer", topic.full, parts, self._open_at, self._end)
+        # Waiting for exclusive access has no time limit.
+        self._waits = options.access_mode is ProducerAccessMode.WaitForExclusive
+        self._reconnector = Reconnector(
+            "producer", topic.full, parts, self._open_at, self._end, waits=self._waits
+        )
 
     # Opening, and opening again.
 
@@ -127,11 +131,9 @@ class TopicProducer:
             topic_epoch=self._topic_epoch,
         )
         self._epoch += 1
-        # Waiting for exclusive access has no time limit.
-        waits = self._options.access_mode is ProducerAccessMode.WaitForExclusive
         try:
             opened = await stream.open_producer(
-                self, command, None if waits else parts.operation_timeout_seconds
+                self, command, None if self._waits else parts.operation_timeout_seconds
             )
         except ProducerBusy as error:
             raise self._outdone(error) from None

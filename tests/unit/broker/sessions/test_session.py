@@ -69,7 +69,7 @@ class Topics:
         self.schemas = self
 
     async def topic(
-        self, _name: str, *, create: bool = True, on_created: object = None
+        self, _name: str, *, create: bool = True, on_created: object = None, line: object = None
     ) -> SlowTopic:
         return self._topic
 
