@@ -49,6 +49,8 @@ class Coverage:
         """Whether every write quorum has Qw - Qa + 1 answers."""
         needed = negatives_needed(self.write_quorum, self.ack_quorum)
         size = self.ensemble_size
+        if self.write_quorum == size:  # there is one write quorum
+            return sum(self._heard) >= needed
         return all(
             sum(self._heard[(start + step) % size] for step in range(self.write_quorum)) >= needed
             for start in range(size)

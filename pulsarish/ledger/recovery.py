@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Sequence
-from contextlib import suppress
+from dataclasses import dataclass, field
 
 from pulsarish.ledger.bookie_control import FenceAnswer, NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
@@ -60,6 +60,35 @@ class _StartOver(Exception):
     """Another process changed the ledger's metadata during the recovery."""
 
 
+@dataclass(slots=True)
+class _Shown:
+    """What a member read when its fence was durable: the records up to the first bad one."""
+
+    member: str
+    answer: FenceAnswer
+    records: list[Record]
+    is_whole: bool
+
+
+@dataclass(slots=True)
+class _Fences:
+    """The answers to the fences of one attempt that came with a reading."""
+
+    shown: list[_Shown] = field(default_factory=list)
+    are_over: bool = False
+    """Every member has answered or failed."""
+    lac: int | None = None
+    """The LAC of the recovery; ``None`` until it is decided."""
+
+    def records_of(self, entry_id: int) -> dict[str, Record]:
+        """Return the entry by member."""
+        return {
+            each.member: each.records[entry_id - each.answer.first]
+            for each in self.shown
+            if 0 <= entry_id - each.answer.first < len(each.records)
+        }
+
+
 class Recovery:
     """One client's recovery of one ledger.
 
@@ -85,8 +114,7 @@ class Recovery:
         self._event = asyncio.Event()
         self._failure: BaseException | None = None
         self._length = 0
-        self._shown: list[tuple[str, FenceAnswer]] = []  # answers to the fence with a reading
-        self._fences_over = asyncio.Event()
+        self._fences = _Fences()
 
     async def run(self) -> LedgerMetadata:
         """Recover the ledger and close it. Return the closed record.
@@ -166,8 +194,7 @@ class Recovery:
     async def _fence(self, metadata: LedgerMetadata) -> int:
         core = FencingCore(metadata, self._given_up)
         # An answer that comes after the next attempt has begun is not one of that attempt.
-        self._shown = shown = []
-        self._fences_over = over = asyncio.Event()
+        fences = self._fences = _Fences()
 
         async def ask(member: str) -> None:
             try:
@@ -176,10 +203,12 @@ class Recovery:
                 core.failed(member, str(error))
             else:
                 if answer.code == 0 and answer.first >= 0:
-                    shown.append((member, answer))
+                    records, why = self._decoded(answer.records, answer.first)
+                    fences.shown.append(_Shown(member, answer, records, not why))
                 core.answered(member, answer.code, answer.lac)
             if len(core.said) == len(core.members):
-                over.set()
+                fences.are_over = True
+                self._look_behind(metadata, fences)
             self._event.set()
 
         for member in core.members:
@@ -205,16 +234,11 @@ class Recovery:
             needs_all=may_be_old,
             given_up=self._given_up,
         )
-        for member, answer in self._shown:
-            records, why = self._decoded(answer.records, answer.first)
-            order = ReadOrder(member, answer.first, answer.last)
-            reading.shown(order, records, OK if why else answer.end)
-        # Entries above the LAC are written back to every member. Only the old writer may have known
-        # which members miss entries below it.
-        if lac >= 0:
-            _ = self._world.tasks.spawn(
-                self._publish_behind(metadata, lac), name=f"recovery-copies-{self._ledger_id}"
-            )
+        for each in self._fences.shown:
+            order = ReadOrder(each.member, each.answer.first, each.answer.last)
+            reading.shown(order, each.records, each.answer.end if each.is_whole else OK)
+        self._fences.lac = lac
+        self._look_behind(metadata, self._fences)
         writing = _WriteBack(self._world, self._options, self._pool, metadata, lac, self._event)
         try:
             while True:
@@ -279,21 +303,31 @@ class Recovery:
             return records, str(error)
         return records, ""
 
-    def _shown_records(self, entry_id: int) -> dict[str, Record]:
-        """Return the entry by member, of those whose answer to the fence came with it."""
-        found: dict[str, Record] = {}
-        for member, answer in self._shown:
-            place = entry_id - answer.first
-            if 0 <= place < len(answer.records):
-                with suppress(ChecksumError):
-                    found[member] = decode_entry_record(
-                        answer.records[place], self._ledger_id, entry_id
-                    )
-        return found
+    def _look_behind(self, metadata: LedgerMetadata, fences: _Fences) -> None:
+        """Look which members miss entries up to the LAC, once it is known and all have answered.
 
-    async def _publish_behind(self, metadata: LedgerMetadata, lac: int) -> None:
-        await self._fences_over.wait()
-        members = await members_behind(self._pool, metadata, lac, self._shown_records(lac))
+        Entries above the LAC are written back to every member. Only the old writer may have known
+        which members miss entries below it.
+        """
+        lac = fences.lac
+        if not fences.are_over or lac is None or lac < 0:
+            return
+        holders = fences.records_of(lac)
+        is_striped = metadata.write_quorum != metadata.ensemble_size
+        if (
+            is_striped
+            or metadata.last_segment.first_entry > lac
+            or any(member not in holders for member in metadata.last_segment.members)
+        ):
+            _ = self._world.tasks.spawn(
+                self._publish_behind(metadata, lac, holders),
+                name=f"recovery-copies-{self._ledger_id}",
+            )
+
+    async def _publish_behind(
+        self, metadata: LedgerMetadata, lac: int, holders: Collection[str]
+    ) -> None:
+        members = await members_behind(self._pool, metadata, lac, holders)
         if not members:
             return
         try:
@@ -311,6 +345,8 @@ class Recovery:
         while writing.last_confirmed < last_entry:
             writing.raise_if_stopped()
             await self._wait()
+        if not writing.busy:
+            return
         try:
             async with self._world.clock.timeout(self._options.recovery_copies_wait_ms / 1000):
                 while writing.busy:
@@ -329,7 +365,7 @@ class Recovery:
         """
         if entry_id == NO_ENTRY:
             return 0
-        for record in self._shown_records(entry_id).values():
+        for record in self._fences.records_of(entry_id).values():
             return record.length_bytes
         try:
             read = await read_records(
@@ -378,7 +414,6 @@ class Recovery:
         again.
         """
         self._failure = error
-        self._fences_over.set()
         self._event.set()
 
     async def _wait(self) -> None:
@@ -393,6 +428,8 @@ class Recovery:
 class _WriteBack:
     """The entries that recovery found, on their way to the whole write set of the local
     ensemble.
+
+    It connects to the members when the first one is found: a ledger that was idle has none.
     """
 
     def __init__(
@@ -404,37 +441,50 @@ class _WriteBack:
         lac: int,
         event: asyncio.Event,
     ) -> None:
+        self._world = world
         self._options = options
+        self._pool = pool
+        self._metadata = metadata
         self._lac = lac
         self._event = event
         self._missing_members: list[str] = []
         self._window_bytes = 0
-        self._core = WriterCore(metadata, confirmed=lac)
-        self._replicator = Replicator(world, options, pool, self._core, self, recovery=True)
+        self._replicator: Replicator | None = None
+
+    def _begun(self) -> Replicator:
+        if self._replicator is None:
+            core = WriterCore(self._metadata, confirmed=self._lac)
+            self._replicator = Replicator(
+                self._world, self._options, self._pool, core, self, recovery=True
+            )
+        return self._replicator
 
     @property
     def metadata(self) -> LedgerMetadata:
-        return self._core.metadata
+        return self._metadata if self._replicator is None else self._replicator.core.metadata
 
     @property
     def last_confirmed(self) -> int:
-        return self._core.confirmed
+        return self._lac if self._replicator is None else self._replicator.core.confirmed
 
     @property
     def has_room(self) -> bool:
         # The queues are shared with other recoveries, so what was seen at the last event may be
         # old.
-        self._replicator.look_for_crowd()
+        replicator = self._begun()
+        replicator.look_for_crowd()
         return (
             self._window_bytes < self._options.window_bytes
-            and self._core.window_count < self._options.window_entries
-            and not self._replicator.crowded
+            and replicator.core.window_count < self._options.window_entries
+            and not replicator.crowded
         )
 
     @property
     def busy(self) -> bool:
         """Whether a copy is still on its way or a change is being made."""
-        core = self._core
+        if self._replicator is None:
+            return False
+        core = self._replicator.core
         return core.changing or any(
             core.takes(index) and core.outstanding(index) for index in range(len(core.members))
         )
@@ -447,23 +497,28 @@ class _WriteBack:
             parts += (whole[:RECORD_HEAD_SIZE], memoryview(whole)[RECORD_HEAD_SIZE:])
             sizes.append(len(whole))
         self._window_bytes += sum(sizes)
-        self._replicator.push(parts, sizes)
+        self._begun().push(parts, sizes)
 
     def missing_members(self) -> tuple[str, ...]:
         """The members without all the copies that they should have, replaced members included, each
         once.
         """
-        return tuple(dict.fromkeys([*self._missing_members, *self._core.missing_members()]))
+        if self._replicator is None:
+            return ()
+        return tuple(
+            dict.fromkeys([*self._missing_members, *self._replicator.core.missing_members()])
+        )
 
     def raise_if_stopped(self) -> None:
-        error: PulsarishError | None = self._replicator.stopped_by
+        error = None if self._replicator is None else self._replicator.stopped_by
         if error is not None:
             raise error
 
     def close(self) -> None:
-        self._replicator.abandon(
-            LedgerClosed(f"the recovery of ledger {self._core.metadata.ledger_id} is over")
-        )
+        if self._replicator is not None:
+            self._replicator.abandon(
+                LedgerClosed(f"the recovery of ledger {self._metadata.ledger_id} is over")
+            )
 
     # -- calls of the replicator: changes stay here until the closing commit
 

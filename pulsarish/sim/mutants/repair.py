@@ -112,7 +112,9 @@ def _without_grace(was: Any) -> object:
 
 
 def _asks_nobody(_was: object) -> object:
-    async def publish_behind(_recovery: Recovery, _metadata: LedgerMetadata, _lac: int) -> None:
+    async def publish_behind(
+        _recovery: Recovery, _metadata: LedgerMetadata, _lac: int, _holders: object
+    ) -> None:
         return
 
     return publish_behind
