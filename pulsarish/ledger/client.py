@@ -49,8 +49,8 @@ from pulsarish.model.ledger_metadata import (
     LedgerMetadata,
     LedgerPurpose,
     LedgerState,
-    Segment,
     check_quorums,
+    first_segments,
 )
 from pulsarish.model.quorums import weak_quorum
 from pulsarish.runtime.containment import Scope, ScopeKind, run_in_background
@@ -156,7 +156,7 @@ class LedgerClient:
             write_quorum=ensemble.write_quorum,
             ack_quorum=ack_quorum,
             purpose=purpose,
-            segments=(Segment(0, ensemble.members),),
+            segments=first_segments(ensemble.members),
             created_ms=self._world.clock.wall_ms(),
             below_policy=ensemble.below_policy,
             requested_write_quorum=write_quorum if ensemble.write_quorum < write_quorum else 0,

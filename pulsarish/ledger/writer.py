@@ -66,6 +66,33 @@ class LedgerWriter:
     its replicator, which makes the calls of ``replicator.Owner``.
     """
 
+    __slots__ = (
+        "_closing",
+        "_core",
+        "_drained",
+        "_flush_due",
+        "_idle_since",
+        "_listener",
+        "_loop",
+        "_options",
+        "_published_lac",
+        "_replicator",
+        "_restless",
+        "_room",
+        "_sent_length",
+        "_store",
+        "_ticker",
+        "_unconfirmed_bytes",
+        "_unpublished",
+        "_version",
+        "_waiting",
+        "_world",
+        "created_ms",
+        "last_add_pushed",
+        "ledger_id",
+        "length_bytes",
+    )
+
     def __init__(
         self,
         world: World,
@@ -91,7 +118,6 @@ class LedgerWriter:
         self._restless = False
         self._core = WriterCore(metadata)
         self._replicator = Replicator(world, options, pool, self._core, self, recovery=False)
-        self.scope = Scope(ScopeKind.LEDGER, str(self.ledger_id), self.fail)
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] = []
         self._flush_due = False
@@ -103,9 +129,14 @@ class LedgerWriter:
         self._published_lac = NO_ENTRY
         self._idle_since = 0.0
         # members whose missing copies could not be published yet
-        self._unpublished: dict[str, None] = {}
+        self._unpublished: tuple[str, ...] = ()
 
     # -- the interface
+
+    @property
+    def scope(self) -> Scope:
+        """What a failure of this writer ends."""
+        return Scope(ScopeKind.LEDGER, str(self.ledger_id), self.fail)
 
     @property
     def is_short(self) -> bool:
@@ -447,7 +478,7 @@ class LedgerWriter:
     def publish_missing(self, members: Sequence[str]) -> None:
         self._stir()
         is_tried_again = bool(self._unpublished)
-        self._unpublished.update(dict.fromkeys(members))
+        self._unpublished = tuple(dict.fromkeys([*self._unpublished, *members]))
         if not is_tried_again:
             _ = self._world.tasks.spawn(self._publish(), name=f"under-replicated-{self.ledger_id}")
 
@@ -459,17 +490,17 @@ class LedgerWriter:
         """
         reason = ""
         while self._unpublished:
-            members, self._unpublished = self._unpublished, {}
+            members, self._unpublished = self._unpublished, ()
             try:
-                await self._store.publish_missing(self.ledger_id, tuple(members))
+                await self._store.publish_missing(self.ledger_id, members)
             except MetadataUnavailable as error:
-                self._unpublished.update(members)
+                self._unpublished = tuple(dict.fromkeys([*self._unpublished, *members]))
                 if reason != str(error):
                     # Once for each reason: the metadata service may be away for hours.
                     _log.warning(
                         "missing copies not published yet",
                         ledger=self.ledger_id,
-                        members=tuple(members),
+                        members=members,
                         reason=error,
                     )
                 reason = str(error)

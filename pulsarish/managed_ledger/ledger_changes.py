@@ -107,6 +107,26 @@ class LedgerChanges:
         rolled: called when another ledger has taken over.
     """
 
+    __slots__ = (
+        "_appender",
+        "_blocked_since",
+        "_clock",
+        "_core",
+        "_ledgers",
+        "_limits",
+        "_options",
+        "_random",
+        "_rolled",
+        "_tasks",
+        "_topic",
+        "_working",
+        "blocked_since_ms",
+        "goal",
+        "outage",
+        "step",
+        "trouble",
+    )
+
     def __init__(
         self,
         appender: Appends,

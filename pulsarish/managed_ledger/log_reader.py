@@ -9,7 +9,6 @@ operator's command has moved the topic past it.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -77,7 +76,7 @@ class LogReader:
         self._reads = caches.reads
         self._caches = caches
         self._current = current
-        self._readers: OrderedDict[int, LedgerReader] = OrderedDict()
+        self._readers: dict[int, LedgerReader] = {}  # the last one used is the last
         self._running: list[_Request] = []
         self._closed = False
 
@@ -260,13 +259,12 @@ class LogReader:
     async def _reader(self, link: Link) -> LedgerReader:
         if link.closed_ms == 0:
             return self._current()
-        reader = self._readers.get(link.ledger_id)
+        reader = self._readers.pop(link.ledger_id, None)
         if reader is None:
-            reader = self._readers[link.ledger_id] = await self._open_ledger(link.ledger_id)
-            while len(self._readers) > _READERS_MAX:
-                self._readers.popitem(last=False)
-        else:
-            self._readers.move_to_end(link.ledger_id)
+            reader = await self._open_ledger(link.ledger_id)
+        self._readers[link.ledger_id] = reader
+        while len(self._readers) > _READERS_MAX:
+            del self._readers[next(iter(self._readers))]
         return reader
 
     def forget(self, ledger_id: int) -> None:

@@ -77,10 +77,11 @@ class ManagedLedger(ReadableLog):
         self.messages = MessageCounter(core.chain, reader, blocks or BlockCounts())
         """The count of the messages in the log."""
         self._cursors = Cursors(topic, core.chain, ledgers, world, options, self._appender.fence)
-        self._deletion = LedgerDeletion(topic, core, ledgers, self._change)
-        self.views = Views(topic, ledgers, self._change, self._deletion)
+        change = self._change  # one for all
+        self._deletion = LedgerDeletion(topic, core, ledgers, change)
+        self.views = Views(topic, ledgers, change, self._deletion)
         """The topic's compacted view."""
-        self.attributes = TopicAttributes(topic, self._change)
+        self.attributes = TopicAttributes(topic, change)
         self.trimmer = Trimmer(
             topic.name,
             core,
@@ -88,7 +89,7 @@ class ManagedLedger(ReadableLog):
             self.views,
             self._reader,
             self._deletion,
-            self._change,
+            change,
             world,
             retention,
             self.attributes,

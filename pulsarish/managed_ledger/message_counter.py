@@ -38,7 +38,7 @@ class MessageCounter:
         self._chain = chain
         self._counts = MessageCounts(chain, blocks)
         self._reader = reader
-        self._reading = asyncio.Lock()
+        self._reading: asyncio.Lock | None = None  # made with the first reading
 
     def add(self, first_entry: int, counts: Sequence[int]) -> None:
         """Note how many messages each of some entries has that were confirmed in the open
@@ -76,6 +76,7 @@ class MessageCounter:
         Raises as ``LogReader.read``.
         """
         left = entries_max
+        self._reading = self._reading or asyncio.Lock()
         async with self._reading:
             for cursor in cursors:
                 while left > 0 and (missing := self.backlog(cursor).missing):

@@ -223,7 +223,7 @@ class ResourceGroupRecord(msgspec.Struct, frozen=True):
     token: str = ""
 
 
-class TopicLedger(msgspec.Struct, frozen=True):
+class TopicLedger(msgspec.Struct, frozen=True, gc=False):
     """One ledger of a topic's chain.
 
     ``entries`` and ``size_bytes`` are 0 until it is closed; ``closed_ms`` is 0 while it is open.
@@ -278,7 +278,7 @@ class ScheduleMarks(msgspec.Struct, frozen=True):
     after: tuple[int, int] | None = None
 
 
-class TopicRecord(msgspec.Struct, frozen=True):
+class TopicRecord(msgspec.Struct, frozen=True, gc=False):
     """A topic: its chain of ledgers in order.
 
     Every change is a compare-and-set by the owner (rule 14).

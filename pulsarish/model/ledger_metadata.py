@@ -8,7 +8,9 @@ immutable. Every change makes a new value, which the caller stores by compare-an
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from itertools import pairwise
+from typing import Final
 
 import msgspec
 
@@ -22,7 +24,10 @@ __all__ = [
     "PurposeKind",
     "Segment",
     "check_quorums",
+    "first_segments",
 ]
+
+_ENSEMBLES_KEPT: Final = 1_000
 
 
 class LedgerState(StrEnum):
@@ -39,18 +44,27 @@ class PurposeKind(StrEnum):
     DIAGNOSTIC = "diagnostic"
 
 
-class LedgerPurpose(msgspec.Struct, frozen=True):
+class LedgerPurpose(msgspec.Struct, frozen=True, gc=False):
     """Why a ledger exists and what it belongs to. Distinguishes an orphan from a ledger in use."""
 
     kind: PurposeKind
     owner: str  # a topic's full name, "topic#subscription" for a cursor, free text for a diagnostic
 
 
-class Segment(msgspec.Struct, frozen=True):
+class Segment(msgspec.Struct, frozen=True, gc=False):
     """The members from ``first_entry`` on, up to the next segment."""
 
     first_entry: int
     members: tuple[str, ...]
+
+
+@lru_cache(maxsize=_ENSEMBLES_KEPT)
+def first_segments(members: tuple[str, ...]) -> tuple[Segment]:
+    """Return the segments of a new ledger.
+
+    All ledgers with this ensemble share the result.
+    """
+    return (Segment(0, members),)
 
 
 def check_quorums(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
@@ -62,7 +76,7 @@ def check_quorums(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Non
         )
 
 
-class LedgerMetadata(msgspec.Struct, frozen=True):
+class LedgerMetadata(msgspec.Struct, frozen=True, gc=False):
     """One ledger's record.
 
     ``last_entry`` and ``length_bytes`` mean something only when it is closed.

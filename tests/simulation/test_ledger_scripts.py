@@ -549,22 +549,21 @@ def test_an_idle_ledger_tells_its_last_entry_to_readers_without_recovery() -> No
     play(scenario)
 
 
-def test_idle_ledgers_tell_their_last_entries_together_and_are_then_left_alone() -> None:
+def test_idle_ledgers_tell_their_last_entries_together_and_are_then_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)
         client, other = await cluster.client(), await cluster.client("other")
         writers = [(await client.create())[0] for _ in range(30)]
-        ticks = [0] * len(writers)
+        ticks, tick = [0] * len(writers), LedgerWriter.tick
 
-        def counted(place: int, tick: Callable[[], None]) -> Callable[[], None]:
-            def count() -> None:
-                ticks[place] += 1
-                tick()
+        def counted(writer: LedgerWriter) -> None:
+            ticks[writers.index(writer)] += 1
+            tick(writer)
 
-            return count
-
-        for place, writer in enumerate(writers):
-            writer.tick = counted(place, writer.tick)  # type: ignore[method-assign]  # watched, not replaced
+        monkeypatch.setattr(LedgerWriter, "tick", counted)
+        for writer in writers:
             await client.append(writer, [b"x"])
         await asyncio.sleep(2.0)
         for writer in writers:

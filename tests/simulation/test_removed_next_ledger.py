@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from pulsarish.managed_ledger.cursors import cursor_log
+from pulsarish.managed_ledger.ledger_changes import Goal, LedgerChanges
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord
@@ -32,7 +33,9 @@ async def remove(job: Client, ledger_id: int, is_gone: bool) -> None:
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_a_topic_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: bool) -> None:
+def test_a_topic_does_not_name_a_ledger_that_was_removed_as_an_orphan(
+    is_gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)
         owner, job, heir = (
@@ -44,15 +47,15 @@ def test_a_topic_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: b
         await owner.client.node.run(lambda _world: log.open_cursor("keep", initial=EARLIEST))
         await owner.append(log, b"one")
         (current,) = ledgers_in(sim)
-        end_current = log._appender.changes._end_current
+        end_current = LedgerChanges._end_current
 
-        async def while_the_next_is_removed(goal: object) -> None:
-            log._appender.changes._end_current = end_current  # type: ignore[method-assign]
+        async def while_the_next_is_removed(changes: LedgerChanges, goal: Goal) -> None:
+            monkeypatch.setattr(LedgerChanges, "_end_current", end_current)
             (following,) = ledgers_in(sim) - {current}
             await remove(job, following, is_gone)
-            await end_current(goal)  # type: ignore[arg-type]
+            await end_current(changes, goal)
 
-        log._appender.changes._end_current = while_the_next_is_removed  # type: ignore[method-assign]
+        monkeypatch.setattr(LedgerChanges, "_end_current", while_the_next_is_removed)
         await owner.client.node.run(lambda _world: log.roll())
         found = await owner.topic(0)
         assert found is not None

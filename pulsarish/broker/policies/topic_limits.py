@@ -5,6 +5,7 @@ quota blocks producers.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -51,6 +52,12 @@ ENTRY_ENVELOPE_BYTES: Final = 10 << 10
 """Space for an entry's head and metadata in addition to the largest message, as in Apache
 Pulsar.
 """
+
+
+@lru_cache(maxsize=1_000)
+def _retention(minutes: int, mb: int, count: int, until_compacted: bool) -> Retention:
+    """Return the retention. All topics with the same one share it."""
+    return Retention(minutes, mb, count, until_compacted)
 
 
 class TopicLimits:
@@ -100,7 +107,7 @@ class TopicLimits:
         self._config = config
         self._clock = clock
         self._came = came
-        self._subscribes = CallerRates()
+        self._subscribes: CallerRates | None = None  # while they are limited
         self.use(policies)
 
     def use(self, policies: Effective) -> None:
@@ -136,7 +143,11 @@ class TopicLimits:
         )
         self.limit_dispatch(self.dispatch_rate, policies[model.DISPATCH_RATE])
         subscribes = policies[model.SUBSCRIBE_RATE]
-        self._subscribes.limit(subscribes.count, subscribes.period_seconds)
+        if subscribes.count <= 0:
+            self._subscribes = None
+        else:
+            self._subscribes = self._subscribes or CallerRates()
+            self._subscribes.limit(subscribes.count, subscribes.period_seconds)
 
     def close(self) -> None:
         """Leave the resource group: without open topics it is not in use on the broker."""
@@ -207,11 +218,11 @@ class TopicLimits:
 
     def retention(self) -> Retention:
         wanted = self.policies[model.RETENTION]
-        return Retention(
+        return _retention(
             wanted.minutes,
             wanted.mb,
             wanted.count,
-            until_compacted=self.policies[model.COMPACTION_THRESHOLD] > 0,
+            self.policies[model.COMPACTION_THRESHOLD] > 0,
         )
 
     def hold(self, error: PulsarishError | None) -> None:
@@ -252,6 +263,8 @@ class TopicLimits:
         A consumer is known by the host of its ``address``, its name and its number there, as in
         Apache Pulsar. Raises ``TooManyRequests``, which clients retry.
         """
+        if self._subscribes is None:
+            return
         caller = (host_of(address), command.name, command.consumer_id)
         wait_seconds = self._subscribes.refused_seconds(caller, self._clock.monotonic())
         if wait_seconds:

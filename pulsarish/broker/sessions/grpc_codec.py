@@ -5,7 +5,7 @@ commands and answers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, assert_never
 
 from pulsarish.broker.clients.client_errors import TopicMoved, to_client_error
@@ -59,6 +59,7 @@ __all__ = [
 
 # In one message of answers, a producer's opening comes before its receipts, then its failures, then
 # its closing. An answer that would break this order waits for the next message.
+_NO_PROPERTIES: Final[Mapping[str, str]] = {}  # of most producers, which share it
 _RANKS: Final[dict[type[Answer], int]] = {
     ProducerOpened: 0,
     Receipts: 1,
@@ -77,7 +78,7 @@ def publish_commands(message: pb.PublishRequest) -> list[Command]:
     ]
     for each in message.open:
         mode = AccessMode(each.access_mode)
-        properties = dict(each.properties)
+        properties = dict(each.properties) if each.properties else _NO_PROPERTIES
         schema = schema_of(each.schema) if each.HasField("schema") else None
         commands.append(
             OpenProducer(

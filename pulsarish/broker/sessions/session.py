@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pulsarish.broker.clients.access_modes import Turn
@@ -112,12 +112,27 @@ class TopicSource(Protocol):
 class _OpenProducer:
     topic: ServedTopic
     producer: Producer
-    opened: ProducerOpened
-    """The answer that its client got."""
+    last_sequence_id: int
+    schema_version: bytes
 
     @property
     def closed(self) -> bool:
         return self.producer.closed
+
+    def answer(self, request_id: int) -> ProducerOpened:
+        """Return what its client is told, as often as it asks."""
+        producer = self.producer
+        return ProducerOpened(
+            request_id,
+            producer.producer_id,
+            None,
+            producer.name,
+            self.last_sequence_id,
+            deduplication=self.topic.deduplication,
+            schema_version=self.schema_version,
+            topic_epoch=producer.topic_epoch,
+            message_bytes_max=self.topic.topic_limits.message_bytes_max,
+        )
 
 
 @dataclass(slots=True)
@@ -377,7 +392,7 @@ class Session:
             self.outbox.put(ProducerOpened(command.request_id, command.producer_id, error))
             return
         if found is not None and _is_asked_again(command, found):
-            self.outbox.put(replace(found.opened, request_id=command.request_id))
+            self.outbox.put(found.answer(command.request_id))
             return
         self._producers_looked_at = _forget_closed(
             self._producers,
@@ -445,19 +460,9 @@ class Session:
             )
             self.outbox.put(ProducerOpened(command.request_id, command.producer_id, reason))
             return
-        answer = ProducerOpened(
-            command.request_id,
-            command.producer_id,
-            None,
-            producer.name,
-            last_sequence_id,
-            deduplication=topic.deduplication,
-            schema_version=schema_version,
-            topic_epoch=producer.topic_epoch,
-            message_bytes_max=topic.topic_limits.message_bytes_max,
-        )
-        self._producers[command.producer_id] = _OpenProducer(topic, producer, answer)
-        self.outbox.put(answer)
+        opened = _OpenProducer(topic, producer, last_sequence_id, schema_version)
+        self._producers[command.producer_id] = opened
+        self.outbox.put(opened.answer(command.request_id))
 
     async def _topic(self, name: str, *, create: bool = True) -> ServedTopic:
         """Return the topic, loaded, and record it if it had to be created.

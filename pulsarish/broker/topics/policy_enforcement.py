@@ -53,7 +53,8 @@ async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -
     Raises the errors of the log and its cursors.
     """
     await settle_deduplication(topic)
-    await topic.message_expiry.expire(topic.subscriptions, topic.topic_limits.policies, now_ms)
+    if topic.subscriptions:
+        await topic.message_expiry.expire(topic.subscriptions, topic.topic_limits.policies, now_ms)
     await expire_subscriptions(topic, now_ms, interval_seconds)
     if threshold_bytes := topic.topic_limits.policies[COMPACTION_THRESHOLD]:
         topic.compaction.start_if_due(threshold_bytes)
