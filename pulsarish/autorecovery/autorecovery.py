@@ -46,7 +46,7 @@ class AutoRecovery:
     def __init__(self, world: World, options: AutoRecoveryOptions, name: str) -> None:
         self._world = world
         self._options = options
-        self._ledgers = LedgerClient(world, options.ledger)
+        self._ledgers = LedgerClient(world, options.ledger, may_end_process=False)
         self._records = records = Records(
             world.metadata, world.clock, world.random, guard=self._ledgers.age
         )
@@ -74,7 +74,6 @@ class AutoRecovery:
         """Returns when it watches the bookies. Raises ``MetadataUnavailable``."""
         self._records.listen(self._session_changed)
         await self._ledgers.start()
-        self._look_at_bookies()
         _ = run_in_background(
             self._world.tasks, self._world.clock, "given-up bookies", self._watch_given_up
         )

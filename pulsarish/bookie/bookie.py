@@ -102,6 +102,7 @@ class Bookie:
         self._position: JournalPosition | None = None
         self._positions: asyncio.Task[None] | None = None
         self._wants_probe = asyncio.Event()
+        self._recovering: asyncio.Task[None] | None = None  # the start of auto-recovery
 
     @property
     def store(self) -> EntryStore:
@@ -295,7 +296,9 @@ class Bookie:
         )
         await self._registrar.wait_tried()
         if self.auto_recovery is not None:
-            await self.auto_recovery.start()
+            self._recovering = run_in_background(
+                world.tasks, world.clock, "auto-recovery", self.auto_recovery.start
+            )
         _log.info(
             "bookie serves",
             instance=self.instance_id,
@@ -321,7 +324,8 @@ class Bookie:
         close.
         """
         self._stopping.set()
-        if self.auto_recovery is not None:
+        if self._recovering is not None and self.auto_recovery is not None:
+            self._recovering.cancel()
             await self.auto_recovery.stop()
         if self._age is not None:
             self._age.stop()

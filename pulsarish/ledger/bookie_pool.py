@@ -14,7 +14,7 @@ from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.read_stream import ReadStream
 from pulsarish.ledger.slow_bookies import SlowBookies
-from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.containment import Critical, run_in_background
 from pulsarish.runtime.seams import Clock, World
 
 __all__ = ["BookiePool"]
@@ -42,11 +42,17 @@ class BookiePool:
         self._wake = asyncio.Event()
         self._closed = False
 
-    async def start(self) -> None:
+    async def start(self, *, may_end_process: bool = True) -> None:
+        """Watch the registrations, and time what bookies owe.
+
+        ``may_end_process``: a failure of the timing ends the process. Otherwise it starts again.
+        """
         await self.bookies.start()
-        _ = self._world.tasks.spawn(
-            self._tick(), name="bookie-streams", critical=Critical.LEDGER_TIMEOUTS
-        )
+        tasks, clock, name = self._world.tasks, self._world.clock, "bookie-streams"
+        if may_end_process:
+            _ = tasks.spawn(self._tick(), name=name, critical=Critical.LEDGER_TIMEOUTS)
+        else:
+            _ = run_in_background(tasks, clock, name, self._tick)
 
     def each_tick(self, callback: Callable[[], None], wanted: Callable[[], bool]) -> None:
         """Call back every ``check_interval_ms`` while there is a stream or ``wanted`` is true.

@@ -73,6 +73,8 @@ class LedgerClient:
 
     Args:
         on_warning: called with the text of a setting that is accepted but risky.
+        may_end_process: a failure that would let writes wait forever ends the process. Not where
+            the ledgers are only repaired, because a bookie may host that.
     """
 
     def __init__(
@@ -81,8 +83,10 @@ class LedgerClient:
         options: LedgerOptions,
         *,
         on_warning: Callable[[str], None] = _log_warning,
+        may_end_process: bool = True,
     ) -> None:
         self._world = world
+        self._may_end_process = may_end_process
         self._options = options
         self._on_warning = on_warning
         self.age = TreeAge(Records(world.metadata, world.clock, world.random), world.clock)
@@ -109,7 +113,7 @@ class LedgerClient:
         """
         watch = partial(self.age.watch, self._options.metadata_check_interval_ms / 1000)
         _ = run_in_background(self._world.tasks, self._world.clock, "metadata-age", watch)
-        await self._pool.start()
+        await self._pool.start(may_end_process=self._may_end_process)
         await self._learn_age()
         self._pool.each_tick(self._tick, lambda: bool(self._restless))
 
@@ -417,8 +421,15 @@ class LedgerClient:
         """
 
         async def ask(member: str) -> None:
-            with suppress(NoAnswer):  # a bookie that is registered and silent may be gone
+            try:
                 self.age.learn(await self._pool.control.tree_seen(member))
+            except NoAnswer:
+                pass  # a bookie that is registered and silent may be gone
+            except Exception as error:  # noqa: BLE001
+                # Of one bookie: the process starts with what the others say.
+                self._world.tasks.contain(
+                    "metadata-age", error, Scope(ScopeKind.TASK, f"the question to {member}")
+                )
 
         await asyncio.gather(*(ask(member) for member in self.bookies.members()))
 

@@ -19,6 +19,7 @@ from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.ledger_index import LedgerIndex, entry_key
 from pulsarish.ledger.bookie_control import BookieControl
+from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.repair.copy_probe import MissingCopies
 from pulsarish.ledger.repair.repair import LedgerRepair
 from pulsarish.ledger.writer import LedgerWriter
@@ -172,6 +173,7 @@ class Defect(Exception):
         (AbsentBookies, "observe"),
         (AbsentBookies, "give_up"),
         (Election, "_take"),
+        (BookiePool, "_forget"),
     ],
 )
 def test_auto_recovery_that_fails_does_not_end_its_bookie_and_goes_on(
@@ -186,7 +188,7 @@ def test_auto_recovery_that_fails_does_not_end_its_bookie_and_goes_on(
 
         def fail_once(was: Any) -> object:
             def call(this: object, *arguments: Any) -> Any:
-                if this not in failed:
+                if this is not client.ledgers._pool and this not in failed:
                     failed.append(this)
                     raise Defect
                 return was(this, *arguments)
@@ -205,6 +207,34 @@ def test_auto_recovery_that_fails_does_not_end_its_bookie_and_goes_on(
         assert failed
         assert {name: node.incarnation for name, node in sim.nodes.items()} == lives
         assert await read_all(client, writer.ledger_id) == entries(30)
+
+    play(scenario)
+
+
+def test_a_bookie_starts_whatever_the_start_of_its_auto_recovery_meets() -> None:
+    async def scenario(sim: Simulation) -> None:
+        failed: list[object] = []
+
+        def fail_once(was: Any) -> object:
+            async def call(this: object, *arguments: Any) -> Any:
+                if this not in failed:
+                    failed.append(this)
+                    raise Defect
+                return await was(this, *arguments)
+
+            return call
+
+        cluster = Repaired(sim, 5)
+        for node in cluster.bookies:
+            node.expect(Defect)
+        with replaced(BookieControl, "tree_seen", fail_once):
+            await asyncio.sleep(2.0)
+        assert len(failed) == 5
+        client = await cluster.client()
+        writer = await written(client, 3, 3, 2)
+        cluster.lose(writer.metadata.last_segment.members[0])
+        await until_mended(client, 60.0)
+        assert [node.incarnation for node in cluster.bookies] == [1] * 5
 
     play(scenario)
 
