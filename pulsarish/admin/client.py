@@ -6,7 +6,7 @@ import copy
 from typing import Self
 
 from pulsarish.admin.authorization import Authorization
-from pulsarish.admin.cluster import Bookies, Brokers, Clusters, Ledgers
+from pulsarish.admin.cluster import AutoRecovery, Bookies, Brokers, Clusters, Ledgers
 from pulsarish.admin.namespaces import Namespaces
 from pulsarish.admin.placement import FailureDomains, IsolationPolicies
 from pulsarish.admin.resource_groups import ResourceGroups
@@ -93,6 +93,7 @@ class Admin:
         self.subscriptions = Subscriptions(transport)
         self.schemas = Schemas(transport)
         self.brokers = Brokers(transport)
+        self.autorecovery = AutoRecovery(transport)
         self.bookies = Bookies(transport)
         self.ledgers = Ledgers(transport)
         self.clusters = Clusters(transport)

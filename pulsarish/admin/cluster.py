@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pulsarish.admin.transport import Ids, Names, Record, Records, Transport
 
-__all__ = ["Bookies", "Brokers", "Clusters", "Ledgers"]
+__all__ = ["AutoRecovery", "Bookies", "Brokers", "Clusters", "Ledgers"]
 
 
 class Clusters:
@@ -208,6 +208,55 @@ class Bookies:
         Raises ``NotFound`` when the decommission is complete.
         """
         return self._transport.record("GET", "bookies", "decommission", bookie)
+
+
+class AutoRecovery:
+    """``Admin.autorecovery``. Each method returns the state, as ``status`` does."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def status(self) -> Record:
+        """Return whether auto-recovery is ``enabled``, since when it is off and the ``reason``, the
+        ``auditor`` (empty: no process with auto-recovery runs), the number of under-replicated
+        ledgers, the bookies that are given up, and the delay that was set.
+
+        A look through all ledgers is wanted while ``looksDone`` is below ``looksAsked``.
+        """
+        return self._transport.record("GET", "bookies", "autorecovery")
+
+    def enable(self) -> Record:
+        """Switch auto-recovery on, on all nodes."""
+        return self._transport.record("PUT", "bookies", "autorecovery", "enable")
+
+    def disable(self, *, reason: str = "") -> Record:
+        """Switch auto-recovery off, on all nodes: no copy is made until ``enable``.
+
+        ``reason``: shown as long as it is off, at most 500 characters.
+        """
+        query = {"reason": reason} if reason else None
+        return self._transport.record("PUT", "bookies", "autorecovery", "disable", query=query)
+
+    def trigger(self, *, ask_bookies: bool = False) -> Record:
+        """Have the auditor look through all ledgers now.
+
+        ``ask_bookies``: ask each member of each closed ledger which of its entries it has, too.
+        """
+        query = {"askBookies": "true"} if ask_bookies else None
+        return self._transport.record("PUT", "bookies", "autorecovery", "trigger", query=query)
+
+    def set_lost_bookie_delay(self, seconds: int) -> Record:
+        """Set how long a bookie may be away before it is lost, on all nodes.
+
+        Raises ``InvalidArgument`` for less than a second or more than a year.
+        """
+        return self._transport.record(
+            "PUT", "bookies", "autorecovery", "lost-bookie-delay", query={"seconds": str(seconds)}
+        )
+
+    def reset_lost_bookie_delay(self) -> Record:
+        """Have each node use its option ``lost_bookie_recovery_delay_seconds`` again."""
+        return self._transport.record("DELETE", "bookies", "autorecovery", "lost-bookie-delay")
 
 
 class Ledgers:

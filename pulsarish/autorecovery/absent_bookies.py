@@ -23,7 +23,8 @@ class AbsentBookies:
     """What one node knows of all bookies. Times are of a monotonic clock, in seconds."""
 
     def __init__(self, delay_seconds: float, share_max: float) -> None:
-        self._delay_seconds = delay_seconds
+        self.delay_seconds = delay_seconds
+        """How long a bookie may be away before it is lost. It may change at any time."""
         self._share_max = share_max
         self._present: dict[str, None] = {}
         self._since: dict[str, float] = {}  # of those that are not registered
@@ -121,4 +122,4 @@ class AbsentBookies:
 
     def _over(self, member: str, now: float) -> bool:
         since = self._since.get(member)
-        return since is not None and now - since >= self._delay_seconds
+        return since is not None and now - since >= self.delay_seconds

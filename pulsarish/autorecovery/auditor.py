@@ -15,13 +15,19 @@ import msgspec
 from pulsarish.autorecovery.absent_bookies import AbsentBookies
 from pulsarish.autorecovery.auditor_core import AuditorCore, Walk
 from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.autorecovery.switch import Switch
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.repair.repair_core import MemberState
 from pulsarish.metadata import paths
 from pulsarish.metadata.election import Election
 from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BookieRegistration, Cookie, GivenUpBookie
+from pulsarish.metadata.records import (
+    AutoRecoverySwitch,
+    BookieRegistration,
+    Cookie,
+    GivenUpBookie,
+)
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.containment import Scope, ScopeKind, run_in_background
@@ -77,6 +83,7 @@ class Auditor:
         ledgers: LedgerClient,
         absences: AbsentBookies,
         election: Election,
+        switch: Switch,
         waiting_count: Callable[[], int],
     ) -> None:
         self.counts = AuditorCounts()
@@ -90,6 +97,7 @@ class Auditor:
         self._ledgers = ledgers
         self._absences = absences
         self._election = election
+        self._switch = switch
         self._waiting_count = waiting_count
         self._asked_rate = RateLimiter(world.clock, options.auditor_asked_entries_per_second)
         self._core: AuditorCore | None = None  # of this term of office
@@ -106,6 +114,10 @@ class Auditor:
     def is_active(self) -> bool:
         return not self._stopped and self._election.is_mine
 
+    @property
+    def _works(self) -> bool:
+        return self.is_active and self._switch.is_on
+
     async def _run(self) -> None:
         clock, options = self._world.clock, self._options
         while not self._stopped:
@@ -113,6 +125,8 @@ class Auditor:
             if not self.is_active:
                 self._core, self.stalled_by = None, ()
                 await self._election.won.wait()
+                continue
+            if not self._switch.is_on:
                 continue
             try:
                 await self._look()
@@ -131,7 +145,7 @@ class Auditor:
                 [cookie.instance_id for cookie in await read_cookies(self._records)], now
             )
             self._core = AuditorCore(
-                delay_seconds=options.lost_bookie_recovery_delay_seconds,
+                delay_seconds=self._absences.delay_seconds,
                 bookie_check_seconds=options.auditor_periodic_bookie_check_interval_seconds,
                 entry_check_seconds=options.auditor_periodic_check_interval_seconds,
                 now=now,
@@ -139,9 +153,29 @@ class Auditor:
         self._say_if_too_many(now)
         lost = self._absences.lost(now)
         self.counts.lost_bookies = len(lost)
-        walk = self._core.due(lost, self._ledgers.bookies.in_limbo(), now)
+        switch = self._switch.now
+        walk = self._core.due(
+            lost,
+            self._ledgers.bookies.in_limbo(),
+            now,
+            is_asked=switch.looks_asked > switch.looks_done,
+            asks_bookies=switch.looks_asking_bookies > switch.looks_done,
+        )
         if walk is not None and await self._walk(walk):
             self._core.walked(walk, now)
+            if walk.asks_bookies or switch.looks_asking_bookies <= switch.looks_done:
+                await self._note_look(switch.looks_asked)
+
+    async def _note_look(self, number: int) -> None:
+        """Note that a look has ended which began when ``number`` looks had been asked for."""
+
+        def change(found: AutoRecoverySwitch | None) -> AutoRecoverySwitch | None:
+            if found is None or found.looks_done >= number:
+                return None
+            return msgspec.structs.replace(found, looks_done=number)
+
+        if self._switch.now.looks_done < number:
+            _ = await self._records.update(paths.autorecovery_switch(), AutoRecoverySwitch, change)
 
     def _say_if_too_many(self, now: float) -> None:
         gone = tuple(self._absences.gone(now)) if self._absences.too_many(now) else ()
@@ -174,7 +208,8 @@ class Auditor:
                 page = branch[start : start + options.auditor_page_ledgers]
                 if not await self._may_go_on():
                     _log.info(
-                        "the look through all ledgers ends early: this is not the auditor any more"
+                        "the look through all ledgers ends early: this is not the auditor any "
+                        "more, or auto-recovery is off"
                     )
                     return False
                 await self._audit(page, walk, named, unanswered)
@@ -203,11 +238,11 @@ class Auditor:
 
     async def _may_go_on(self) -> bool:
         """Wait while very many ledgers wait to be repaired already; whether this is the auditor
-        still.
+        still, and it is to go on.
         """
-        while self.is_active and self._waiting_count() >= self._options.underreplicated_ledgers_max:
+        while self._works and self._waiting_count() >= self._options.underreplicated_ledgers_max:
             await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
-        return self.is_active
+        return self._works
 
     async def _audit(
         self, page: Sequence[int], walk: Walk, named: dict[str, None], unanswered: dict[str, str]

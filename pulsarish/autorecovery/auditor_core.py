@@ -42,10 +42,19 @@ class AuditorCore:
         self._audited: dict[str, None] = {}
         self._audited_limbos: dict[str, int] = {}
 
-    def due(self, lost: Sequence[str], limbo: Mapping[str, int], now: float) -> Walk | None:
+    def due(
+        self,
+        lost: Sequence[str],
+        limbo: Mapping[str, int],
+        now: float,
+        *,
+        is_asked: bool = False,
+        asks_bookies: bool = False,
+    ) -> Walk | None:
         """Why all ledgers are to be looked through now, if they are.
 
         ``lost`` and ``limbo``: everybody who is so now, the latter with the number of times.
+        ``is_asked``: an operator wants it, and with ``asks_bookies`` the bookies asked, too.
         """
         new = [member for member in lost if member not in self._audited]
         doubtful = [
@@ -54,6 +63,8 @@ class AuditorCore:
         both = tuple(lost), dict(limbo)
         if now >= self._entry_check_due:
             return Walk("it is time to ask the bookies", *both, asks_bookies=True)
+        if is_asked:
+            return Walk("an operator asked for it", *both, asks_bookies=asks_bookies)
         if new:
             return Walk(f"lost: {', '.join(new)}", *both)
         if doubtful:

@@ -12,6 +12,7 @@ import asyncio
 from pulsarish.autorecovery.absent_bookies import AbsentBookies
 from pulsarish.autorecovery.auditor import Auditor, read_cookies
 from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.autorecovery.switch import Switch
 from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.repair.repair_core import MemberState
@@ -53,10 +54,11 @@ class AutoRecovery:
         self._absences = AbsentBookies(
             options.lost_bookie_recovery_delay_seconds, options.lost_bookies_share_max
         )
-        rate = RateLimiter(world.clock, options.replication_rate_bytes)
-        repair = self._ledgers.repair(self._state_of, rate.take, options.replication_batch_bytes)
+        self.switch = switch = Switch(world, records, self._switch_changed)
+        self._rate = RateLimiter(world.clock, options.replication_rate_bytes)
+        repair = self._ledgers.repair(self._state_of, self._pace, options.replication_batch_bytes)
         self.election = Election(world, records, paths.auditor(), name)
-        self.worker = ReplicationWorker(world, options, records, repair, name)
+        self.worker = ReplicationWorker(world, options, records, repair, switch, name)
         self.auditor = Auditor(
             world,
             options,
@@ -64,6 +66,7 @@ class AutoRecovery:
             self._ledgers,
             self._absences,
             self.election,
+            switch,
             lambda: self.worker.backlog.count,
         )
         self._given_up: list[str] = []
@@ -78,6 +81,9 @@ class AutoRecovery:
             self._world.tasks, self._world.clock, "given-up bookies", self._watch_given_up
         )
         _ = run_in_background(self._world.tasks, self._world.clock, "lost bookies", self._run)
+        _ = run_in_background(
+            self._world.tasks, self._world.clock, "switch of auto-recovery", self.switch.run
+        )
         self.election.start()
         self.auditor.start()
         self.worker.start()
@@ -86,6 +92,7 @@ class AutoRecovery:
         """Let others take over; what is being copied is given a moment to come to its end."""
         self._stopped = True
         self._given_up_changed.set()
+        self.switch.stop()
         self.auditor.stop()
         await self.election.stop()
         try:
@@ -105,6 +112,20 @@ class AutoRecovery:
                 "give them up, or bring them back"
             )
         return ""
+
+    # -- what operators ask
+
+    def _switch_changed(self) -> None:
+        self._absences.delay_seconds = (
+            self.switch.now.lost_bookie_recovery_delay_seconds
+            or self._options.lost_bookie_recovery_delay_seconds
+        )
+        self.worker.hurry()
+
+    async def _pace(self, size_bytes: int) -> None:
+        """Hold copying to its rate, and stop it while auto-recovery is off."""
+        await self._rate.take(size_bytes)
+        await self.switch.wait_until_on()
 
     # -- who is lost
 
@@ -185,6 +206,12 @@ class AutoRecovery:
             "gauge",
             "1 where the elected auditor is.",
             lambda: int(auditor.is_active),
+        )
+        read(
+            "auditor_is_switched_off",
+            "gauge",
+            "1 while an operator has switched auto-recovery off.",
+            lambda: int(bool(self.switch.off_reason)),
         )
         read(
             "auditor_NUM_UNDERREPLICATED_LEDGERS",

@@ -65,9 +65,11 @@ class _AutoRecoveryNode:
         reason = "starting" if node is None else node.unwell_reason()
         if not reason and self._records.state is not SessionState.CONNECTED:
             reason = "the metadata do not answer"
+        off_reason = "" if node is None else node.switch.off_reason
         body = {
             "status": "unhealthy" if reason else "ok",
             "reason": reason,
+            "warnings": [off_reason] if off_reason else [],
             "auditor": node.election.elected if node is not None else "",
             "is_auditor": node is not None and node.auditor.is_active,
             "underreplicated_ledgers": node.worker.backlog.count if node is not None else 0,

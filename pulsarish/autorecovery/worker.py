@@ -14,6 +14,7 @@ import contextlib
 
 from pulsarish.autorecovery.backlog import Backlog
 from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.autorecovery.switch import Switch
 from pulsarish.ledger.repair.repair import LedgerRepair
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -48,6 +49,7 @@ class ReplicationWorker:
         options: AutoRecoveryOptions,
         records: Records,
         repair: LedgerRepair,
+        switch: Switch,
         name: str,
     ) -> None:
         self.counts = WorkerCounts()
@@ -60,6 +62,7 @@ class ReplicationWorker:
         self._world = world
         self._options = options
         self._records = records
+        self._switch = switch
         self._name = name
         self._wake = asyncio.Event()
         self._changed = False
@@ -80,7 +83,9 @@ class ReplicationWorker:
         await self._idle.wait()
 
     def hurry(self) -> None:
-        """A bookie has come or gone for good: what waited may be possible now."""
+        """A bookie has come or gone for good, or auto-recovery is on again: what waited may be
+        possible now.
+        """
         self.backlog.hurry(self._world.clock.monotonic())
         self._wake.set()
 
@@ -107,6 +112,7 @@ class ReplicationWorker:
             seconds = (
                 None
                 if due is None
+                or not self._switch.is_on
                 or self.backlog.running_count >= self._options.replication_ledgers_max
                 else max(0.0, due - now)
             )
@@ -131,7 +137,9 @@ class ReplicationWorker:
 
     def _begin(self) -> None:
         while (
-            not self._stopped and self.backlog.running_count < self._options.replication_ledgers_max
+            not self._stopped
+            and self._switch.is_on
+            and self.backlog.running_count < self._options.replication_ledgers_max
         ):
             ledger_id = self.backlog.take(self._world.clock.monotonic())
             if ledger_id is None:

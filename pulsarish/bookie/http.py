@@ -36,7 +36,8 @@ class BookieHttp:
         A bookie without metadata still serves (rule 19), and the answer says so.
         """
         bookie = self._bookie
-        ready = bookie.is_ready
+        ready, recovery = bookie.is_ready, bookie.auto_recovery
+        off_reason = "" if recovery is None else recovery.switch.off_reason
         body = {
             "status": "ok" if ready else "unhealthy",
             "instance_id": bookie.instance_id,
@@ -44,11 +45,11 @@ class BookieHttp:
             "registered": bookie.registered,
             "space": bookie.store.space.value,
             "add_synced_seconds_ago": round(bookie.add_age_seconds, 1),
-            "warnings": [bookie.space_reason] if bookie.space_reason else [],
+            "warnings": [reason for reason in (bookie.space_reason, off_reason) if reason],
             "limbo_below_ledger": bookie.store.limbo.ledgers_below,
             "auto_recovery": "not hosted here"
-            if bookie.auto_recovery is None
-            else bookie.auto_recovery.unwell_reason() or "ok",
+            if recovery is None
+            else recovery.unwell_reason() or off_reason or "ok",
         }
         return HttpResponse(200 if ready else 503, msgspec.json.encode(body))
 

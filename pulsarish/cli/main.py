@@ -33,7 +33,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "proxy": ("servers:proxy", "run a relay for clients that can reach only one address"),
     "autorecovery": (
         "servers:autorecovery",
-        "run a process that repairs lost copies (bookies can host it)",
+        "run a process that repairs lost copies; switch it on and off, show its state",
     ),
     "health": ("health:health", "check whether servers can serve"),
     "cluster": (

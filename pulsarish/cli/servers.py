@@ -8,9 +8,9 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 
 import click
 
@@ -112,10 +112,34 @@ def _serve_group(
     raise SystemExit(ProcessGroup(commands, ready_line).run())
 
 
-class _MetadataGroup(click.Group):
-    """The commands about a tree of metadata, imported only when one is called."""
+class _ServerGroup(click.Group):
+    """A server that has commands, which are imported only when one is called.
 
-    _NAMES: Final = {
+    ``commands``: their names and their help; ``module``: where they are.
+    """
+
+    module: ClassVar[str]
+    commands_help: ClassVar[Mapping[str, str]]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands_help)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands_help:
+            return None
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(self.module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.commands_help.items()))
+
+
+class _MetadataGroup(_ServerGroup):
+    module = "pulsarish.cli.metadata"
+    commands_help: ClassVar = {
         "backup": "write the whole tree to a file",
         "restore": "make a tree equal to a backup",
         "diff": "print the differences of two trees",
@@ -126,19 +150,25 @@ class _MetadataGroup(click.Group):
         "protect": "give the nodes of a tree to the members' login alone",
     }
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._NAMES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._NAMES:
-            return None
-        command = getattr(importlib.import_module("pulsarish.cli.metadata"), cmd_name)
-        assert isinstance(command, click.Command)
-        return command
+class _AutoRecoveryGroup(_ServerGroup):
+    module = "pulsarish.cli.admin.autorecovery"
+    commands_help: ClassVar = {
+        "status": "show whether it is on, who looks for lost copies, and what is missing",
+        "enable": "switch it on, on all nodes",
+        "disable": "switch it off, on all nodes, for maintenance",
+        "trigger": "have the auditor look through all ledgers now",
+        "set-lost-bookie-delay": "set how long a bookie may be away before it is lost",
+    }
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self._NAMES.items()))
+
+def _check_alone(context: click.Context, *, is_given: bool, server: str) -> None:
+    """Raise ``click.UsageError`` where options of the server stand before one of its commands."""
+    if is_given:
+        raise click.UsageError(
+            f"--config, --set and --print-config are options of the {server}; "
+            f"{context.invoked_subcommand} has none of them"
+        )
 
 
 @click.group(cls=_MetadataGroup, invoke_without_command=True)
@@ -158,11 +188,8 @@ def metadata(
       pulsarish metadata backup zk://127.0.0.1:2181/pulsarish metadata-backup.jsonl.gz
     """
     if context.invoked_subcommand is not None:
-        if toml_path or overrides or print_config:
-            raise click.UsageError(
-                "--config, --set and --print-config are options of the daemon; "
-                f"{context.invoked_subcommand} has none of them"
-            )
+        given = bool(toml_path or overrides or print_config)
+        _check_alone(context, is_given=given, server="daemon")
         return
     from pulsarish.metadata.daemon.config import MetadataConfig
     from pulsarish.metadata.daemon.main import start_metadata
@@ -238,16 +265,26 @@ def bookie(
     )
 
 
-@click.command()
+@click.group(cls=_AutoRecoveryGroup, invoke_without_command=True)
 @config_options
-def autorecovery(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
+@click.pass_context
+def autorecovery(
+    context: click.Context, toml_path: str | None, overrides: tuple[str, ...], print_config: bool
+) -> None:
     """Find under-replicated ledgers and repair them. Any number may run; bookies can host it:
     auto_recovery_daemon_enabled.
 
+    With a command, ask something of the auto-recovery of a whole cluster instead.
+
     \b
-    Example:
+    Examples:
       pulsarish autorecovery --set metadata_url=zk://zk1:2181/pulsarish
+      pulsarish autorecovery status
     """
+    if context.invoked_subcommand is not None:
+        given = bool(toml_path or overrides or print_config)
+        _check_alone(context, is_given=given, server="process")
+        return
     from pulsarish.autorecovery.config import AutoRecoveryConfig
     from pulsarish.autorecovery.main import start_autorecovery
 

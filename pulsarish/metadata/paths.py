@@ -42,6 +42,7 @@ __all__ = [
     "TOPICS",
     "UNDERREPLICATED",
     "auditor",
+    "autorecovery_switch",
     "bookie",
     "broker",
     "bundle_owner",
@@ -78,7 +79,7 @@ CLUSTER: Final = "/cluster"  # the cluster's instance id: a bookie of another cl
 LEDGERS: Final = "/ledgers"  # /ledgers/00/0000/L0001
 LEDGER_IDS: Final = "/ledger-ids"  # the end of the last block of ids given out
 UNDERREPLICATED: Final = "/underreplicated"
-# /autorecovery/auditor, .../locks/L0000000101, .../given-up/bookie~0a1b2c3d
+# /autorecovery/auditor, .../switch, .../locks/L0000000101, .../given-up/bookie~0a1b2c3d
 AUTORECOVERY: Final = "/autorecovery"
 BOOKIES: Final = "/bookies"  # ephemeral registrations
 COOKIES: Final = "/cookies"
@@ -172,6 +173,11 @@ def _bounded(digits: str) -> int | None:
 def auditor() -> str:
     """Return the path of the ephemeral node of the auditor, which watches for lost bookies."""
     return f"{AUTORECOVERY}/auditor"
+
+
+def autorecovery_switch() -> str:
+    """Return the path of what operators have asked of auto-recovery."""
+    return f"{AUTORECOVERY}/switch"
 
 
 def repair_lock(ledger_id: int) -> str:

@@ -20,6 +20,7 @@ from pulsarish.model.schedule import Schedule
 
 __all__ = [
     "AgeRecord",
+    "AutoRecoverySwitch",
     "BookieRegistration",
     "BrokerRegistration",
     "BundleOwner",
@@ -465,6 +466,22 @@ class UnderReplicated(msgspec.Struct, frozen=True):
     below_policy: bool = False
     since_ms: int = 0
     reason: str = ""  # why the last attempt to repair it did not end well
+    token: str = ""
+
+
+class AutoRecoverySwitch(msgspec.Struct, frozen=True):
+    """What operators have asked of auto-recovery on all nodes.
+
+    A look through all ledgers is wanted while ``looks_done`` is below ``looks_asked``. The last one
+    that must ask the bookies, too, has the number ``looks_asking_bookies``.
+    """
+
+    off_since_ms: int = 0  # 0: it is on
+    reason: str = ""  # why it is off
+    lost_bookie_recovery_delay_seconds: int = 0  # 0: each node's option of that name
+    looks_asked: int = 0
+    looks_asking_bookies: int = 0
+    looks_done: int = 0
     token: str = ""
 
 

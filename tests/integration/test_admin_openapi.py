@@ -27,6 +27,7 @@ RESOURCES = (
     "schemas",
     "brokers",
     "bookies",
+    "autorecovery",
     "ledgers",
     "clusters",
     "isolation_policies",

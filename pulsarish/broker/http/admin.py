@@ -14,6 +14,7 @@ from pulsarish.broker.http.owner_calls import OwnerCalls
 from pulsarish.broker.http.route import Route
 from pulsarish.broker.http.routes.audit_routes import AuditRoutes
 from pulsarish.broker.http.routes.authorization_routes import AuthorizationRoutes
+from pulsarish.broker.http.routes.autorecovery_routes import AutoRecoveryRoutes
 from pulsarish.broker.http.routes.broker_routes import BrokerRoutes
 from pulsarish.broker.http.routes.broker_stats_routes import BrokerStatsRoutes
 from pulsarish.broker.http.routes.capture_routes import CaptureRoutes
@@ -132,6 +133,7 @@ class Admin:
             *broker_stats.routes(),
             *StorageRoutes(records, ledgers).routes(),
             *OrphanRoutes(config, ownership, orphans).routes(),
+            *AutoRecoveryRoutes(records, world.clock).routes(),
             *RepairRoutes(records, world.clock).routes(),
             *TrashRoutes(ledgers).routes(),
             *TenantRoutes(config, namespaces, listing, gate).routes(),

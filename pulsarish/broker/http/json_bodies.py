@@ -371,6 +371,25 @@ class TraceBody(msgspec.Struct, rename="camel"):
     subscriptions: dict[str, TracedSubscriptionBody] = {}
 
 
+class AutoRecoveryBody(msgspec.Struct, rename="camel"):
+    """The state of auto-recovery.
+
+    ``off_since_ms`` is 0 while it is enabled. ``lost_bookie_recovery_delay_seconds`` is null while
+    each node uses its own option. ``auditor`` names the elected process; empty: none runs. A look
+    through all ledgers is wanted while ``looks_done`` is below ``looks_asked``.
+    """
+
+    enabled: bool
+    off_since_ms: int
+    reason: str
+    lost_bookie_recovery_delay_seconds: int | None
+    auditor: str
+    looks_asked: int
+    looks_done: int
+    under_replicated_ledgers: int
+    given_up_bookies: list[str]
+
+
 class RecoverBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Bookies that are lost for good, by instance id."""
 

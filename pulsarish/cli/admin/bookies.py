@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from pulsarish.admin import Admin
+from pulsarish.cli.admin.autorecovery import say_if_off
 from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, yes_option
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
@@ -53,6 +54,7 @@ def list_bookies(admin: Admin, output: str) -> None:
         else columns,
         output,
     )
+    say_if_off(admin, is_needed=False)
 
 
 @bookies.command("under-replicated")
@@ -88,6 +90,7 @@ def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
         else [{**row, "missing_members": " ".join(row["missing_members"])} for row in found]
     )
     print_table(rows, ["ledger_id", "missing_members", "below_policy", "reason"], output)
+    say_if_off(admin)
 
 
 @bookies.command()
@@ -117,6 +120,7 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
     confirm(f"Give up bookie {bookie} and all entries that only this bookie has?", yes=yes)
     asked = admin.bookies.decommission(bookie)
     instance = str(asked["instanceId"])
+    say_if_off(admin)
     deadline = time.monotonic() + wait_seconds
     is_over = False
     with Progress(f"making the copies of {bookie} again"):

@@ -58,6 +58,7 @@ STANDING: Final = (
     "lost bookies",
     "metadata-age",
     "placement rules",
+    "switch of auto-recovery",
     "resource groups",
     "probe",
     "progress watchdog",

@@ -62,3 +62,14 @@ def test_a_bookie_in_limbo_is_looked_for_once() -> None:
     plan.walked(walk, 5.0)
     assert plan.due([], {"a": 1}, 6.0) is None
     assert plan.due([], {"a": 2}, 6.0) is not None
+
+
+def test_an_operator_may_ask_for_a_look_at_any_time() -> None:
+    plan = core()
+    assert plan.due([], {}, 1.0) is None
+    walk = plan.due(["a"], {}, 1.0, is_asked=True)
+    assert walk is not None
+    assert (walk.lost, walk.asks_bookies) == (("a",), False)
+    walk = plan.due([], {}, 1.0, is_asked=True, asks_bookies=True)
+    assert walk is not None
+    assert walk.asks_bookies
