@@ -192,6 +192,35 @@ class Bookies:
             "POST", "bookies", "trash", "empty", body={"ledgers": list(ledgers)}
         )
 
+    def set_read_only(self, bookie: str, *, reason: str = "", force: bool = False) -> Record:
+        """Have a bookie refuse what writers add, until ``set_writable``. They replace it in their
+        ensembles; it serves reads.
+
+        Args:
+            bookie: its id, or the id of one of its instances. It need not run.
+            reason: shown with the bookie, at most 500 characters.
+            force: also when fewer writable bookies are left than hold each entry.
+
+        Returns what ``read_only_state`` returns. Raises ``NotFound``, and ``NotAllowed`` without
+        ``force`` when too few would be left.
+        """
+        query = {"reason": reason} if reason else {}
+        if force:
+            query["force"] = "true"
+        return self._transport.record("PUT", "bookies", "read-only", bookie, query=query)
+
+    def set_writable(self, bookie: str) -> Record:
+        """Take ``set_read_only`` back. Raises ``NotFound``."""
+        return self._transport.record("DELETE", "bookies", "read-only", bookie)
+
+    def read_only_state(self, bookie: str) -> Record:
+        """Return whether an operator ``asked`` for a bookie to be read-only, whether it is
+        ``alive``, and whether and for what ``reason`` it is ``readOnly``.
+
+        Raises ``NotFound``.
+        """
+        return self._transport.record("GET", "bookies", "read-only", bookie)
+
     def decommission(self, bookie: str) -> Record:
         """Permanently give up a stopped bookie: its replicas are created again on other bookies at
         once.

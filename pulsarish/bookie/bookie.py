@@ -21,6 +21,7 @@ from pulsarish.bookie.cookies import agree_on_cookie
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.http import BookieHttp
 from pulsarish.bookie.journal_position import JournalPosition
+from pulsarish.bookie.read_only import OperatorReadOnly
 from pulsarish.bookie.registration import Registrar
 from pulsarish.bookie.replay import remove_below_mark
 from pulsarish.bookie.scrub import Scrubber
@@ -70,7 +71,7 @@ class Bookie:
         self.instance_id = ""
         self.free_bytes = 0
         self.space_reason = ""
-        """Why the bookie is read-only, and what helps; empty for a writable one."""
+        """Why the bookie is read-only for lack of space, and what helps; empty: it is not."""
         self.config = config
         self._world = world
         self.wall_ms = world.clock.wall_ms
@@ -89,6 +90,7 @@ class Bookie:
         self._store: EntryStore | None = None
         self._service: BookieService | None = None
         self._registrar: Registrar | None = None
+        self._operator: OperatorReadOnly | None = None
         self._registration: BookieRegistration | None = None
         self._garbage: GarbageCollector | None = None
         self._scrubber: Scrubber | None = None
@@ -144,13 +146,19 @@ class Bookie:
         return bool(self.address) and not self._stopping.is_set()
 
     @property
+    def read_only_reason(self) -> str:
+        """Why the bookie is read-only, and what helps; empty for a writable one."""
+        asked = "" if self._operator is None else self._operator.reason
+        return "; ".join(reason for reason in (self.space_reason, asked) if reason)
+
+    @property
     def is_ready(self) -> bool:
         """Whether the bookie can serve.
 
         A writable bookie must have synced an add lately, of a client or its own probe.
         """
         return self.serves and (
-            self.store.space is not SpaceMode.WRITABLE
+            not self.store.is_writable
             or self.add_age_seconds <= self.config.add_probe_timeout_seconds
         )
 
@@ -220,6 +228,10 @@ class Bookie:
             raise BookieIOError(f"{error.strerror}. {how_to_rebuild(config)}") from error
         self._position = JournalPosition(guarded, world.clock, store, cookie)
         await self._look_at_space()
+        self._operator = OperatorReadOnly(
+            self._records, world.clock, self.instance_id, self._operator_changed
+        )
+        await self._operator.read()
         trash = Trash(store, world.clock)
         self._garbage = GarbageCollector(
             store,
@@ -267,8 +279,8 @@ class Bookie:
             http_address=self._advertised_http(self.http.address, advertised),
             http_address_tls=self._advertised_http(self.http.address_tls, advertised),
             rack=config.rack,
-            read_only=store.space is not SpaceMode.WRITABLE,
-            read_only_reason=self.space_reason,
+            read_only=not store.is_writable,
+            read_only_reason=self.read_only_reason,
             limbo_below_ledger=store.limbo.ledgers_below,
             limbo_times=store.limbo.times,
             started_ms=world.clock.wall_ms(),
@@ -289,6 +301,7 @@ class Bookie:
         _ = run_in_background(world.tasks, world.clock, "metadata-age", watch)
         if self._access.ends_streams:
             _ = run_in_background(world.tasks, world.clock, "ends of streams", service.end_expired)
+        _ = run_in_background(world.tasks, world.clock, "read-only", self._operator.follow)
         watch = partial(self._position.watch, config.journal_position_interval_seconds)
         self._positions = run_in_background(world.tasks, world.clock, "journal-position", watch)
         _ = world.tasks.spawn(
@@ -329,6 +342,8 @@ class Bookie:
             await self.auto_recovery.stop()
         if self._age is not None:
             self._age.stop()
+        if self._operator is not None:
+            self._operator.stop()
         if self._registrar is not None:
             await self._registrar.stop()
         for task in (self._probe, self._positions):
@@ -444,7 +459,7 @@ class Bookie:
             self._wants_probe.clear()
             if (
                 not self._stopping.is_set()
-                and self.store.space is SpaceMode.WRITABLE
+                and self.store.is_writable
                 and self.add_age_seconds >= interval
             ):
                 await self.service.probe()
@@ -479,19 +494,28 @@ class Bookie:
             reason=self.space_reason or "enough space is free again",
         )
         store.space = mode
+        self._publish_mode()
+        await store.journal.keep_spares(mode is SpaceMode.WRITABLE)
+
+    def _operator_changed(self) -> None:
+        if self._operator is not None:
+            self.store.is_set_read_only = bool(self._operator.reason)
+            self._publish_mode()
+
+    def _publish_mode(self) -> None:
+        """Register what the bookie takes now."""
         # A read-only bookie makes no probes. Without one its last add would be old when it becomes
         # writable again.
-        if mode is SpaceMode.WRITABLE:
+        if self.store.is_writable:
             self._wants_probe.set()
         if self._registrar is not None and self._registration is not None:
             wanted = msgspec.structs.replace(
                 self._registration,
-                read_only=mode is not SpaceMode.WRITABLE,
-                read_only_reason=self.space_reason,
+                read_only=not self.store.is_writable,
+                read_only_reason=self.read_only_reason,
             )
             self._registration = wanted
             self._registrar.update(wanted)
-        await store.journal.keep_spares(mode is SpaceMode.WRITABLE)
 
     async def _run_garbage(self) -> None:
         assert self._garbage is not None

@@ -200,10 +200,7 @@ class GarbageCollector:
                 if await self._is_gone(ledger_id) and await self.trash.put(ledger_id):
                     _ = self._missing_since.pop(ledger_id)
                     missing[ledger_id] = None
-            # On a nearly full disk the grace period is over at once (rule 13).
-            grace_seconds = (
-                self._config.trash_grace_seconds if self._store.space is SpaceMode.WRITABLE else 0.0
-            )
+            grace_seconds = self._grace_seconds()
             for ledger_id in missing:
                 if (
                     self.trash.is_due(ledger_id, grace_seconds)
@@ -229,6 +226,15 @@ class GarbageCollector:
                 ledger_id for ledger_id, node in zip(page, nodes, strict=True) if node is None
             ]
         return missing
+
+    def _grace_seconds(self) -> float:
+        """Return how long a ledger stays in the trash.
+
+        On a nearly full disk that is over at once (rule 13), not on a bookie that an operator has
+        set read-only.
+        """
+        space = self._store.space
+        return self._config.trash_grace_seconds if space is SpaceMode.WRITABLE else 0.0
 
     async def _is_gone(self, ledger_id: int) -> bool:
         """Return whether a ledger is missing from the metadata now, in a tree that can be trusted.

@@ -45,7 +45,7 @@ class BookieHttp:
             "registered": bookie.registered,
             "space": bookie.store.space.value,
             "add_synced_seconds_ago": round(bookie.add_age_seconds, 1),
-            "warnings": [reason for reason in (bookie.space_reason, off_reason) if reason],
+            "warnings": [reason for reason in (bookie.read_only_reason, off_reason) if reason],
             "limbo_below_ledger": bookie.store.limbo.ledgers_below,
             "auto_recovery": "not hosted here"
             if recovery is None
@@ -62,7 +62,7 @@ class BookieHttp:
             "bookie_SERVER_STATUS",
             "gauge",
             "1 writable, 0 read-only.",
-            lambda: int(store.space is writable),
+            lambda: int(store.is_writable),
         )
         read(
             "bookie_ledger_writable_dirs",

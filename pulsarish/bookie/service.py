@@ -22,7 +22,6 @@ from pulsarish.bookie.answer_room import AnswerRoom
 from pulsarish.bookie.call_guard import guarded
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
-from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger.repair.repair_core import spans_of
 from pulsarish.metadata.tree_age import TreeAge
@@ -492,7 +491,7 @@ class BookieService:
         return pb.StatusResponse(
             instance_id=store.instance_id,
             bookie_id=self._config.bookie_id,
-            read_only=store.space is not SpaceMode.WRITABLE,
+            read_only=not store.is_writable,
             free_bytes=self._free_bytes(),
             ledgers=store.states.count,
             journal_queue_bytes=store.journal.queue.waiting_bytes,

@@ -136,6 +136,8 @@ class EntryStore:
         self.read_seconds = Operation()
         """The time from a read's arrival to its answer; a requested entry counts once."""
         self.space = SpaceMode.WRITABLE
+        self.is_set_read_only = False
+        """Whether an operator has set the bookie read-only."""
         self.wants_checkpoint = asyncio.Event()
         self.broken: Exception | None = None
         """Why a write of the index failed.
@@ -147,6 +149,11 @@ class EntryStore:
         """When an add was last synced, by the clock's ``monotonic``."""
         self._probes = 0  # since the mark
         self._clock = clock
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the bookie takes what writers add."""
+        return self.space is SpaceMode.WRITABLE and not self.is_set_read_only
 
     def add(
         self, message: bytes, batch: AddBatch, answer: Callable[[list[AddResult]], None]
@@ -210,7 +217,7 @@ class EntryStore:
             records,
             heads,
             recovery=batch.recovery,
-            read_only=self.space is not SpaceMode.WRITABLE
+            read_only=not self.is_writable
             and (not batch.recovery or self.space is SpaceMode.RESERVED),
             states=self.states,
             cache=self.cache,

@@ -80,7 +80,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "bookies": (
         "admin.bookies:bookies",
-        "list bookies and under-replicated ledgers; decommission a bookie",
+        "list bookies and under-replicated ledgers; set read-only, decommission a bookie",
     ),
     "ledgers": ("admin.ledgers:ledgers", "list and get ledgers"),
     "tokens": ("tokens:tokens", "make keys and tokens with which clients say who they are"),

@@ -266,8 +266,8 @@ class _Standalone:
             self.ready_line += (
                 f"\nas its administrator: export PULSARISH_PROFILES_FILE={security.profiles}"
             )
-        if bookie.space_reason:
-            self.ready_line += f"\nwarning: no message can be stored: {bookie.space_reason}"
+        if bookie.read_only_reason:
+            self.ready_line += f"\nwarning: no message can be stored: {bookie.read_only_reason}"
         if mark is not None:
             url = (
                 tree.url

@@ -34,6 +34,7 @@ __all__ = [
     "OWNERS",
     "PARTITIONED",
     "PLACEMENT",
+    "READ_ONLY_BOOKIES",
     "RESOURCE_GROUPS",
     "RESTORED",
     "ROOTS",
@@ -60,6 +61,7 @@ __all__ = [
     "parents",
     "partitioned_namespace",
     "partitioned_topic",
+    "read_only_bookie",
     "repair_lock",
     "resource_group",
     "resource_group_user",
@@ -82,6 +84,7 @@ UNDERREPLICATED: Final = "/underreplicated"
 # /autorecovery/auditor, .../switch, .../locks/L0000000101, .../given-up/bookie~0a1b2c3d
 AUTORECOVERY: Final = "/autorecovery"
 BOOKIES: Final = "/bookies"  # ephemeral registrations
+READ_ONLY_BOOKIES: Final = "/read-only-bookies"  # by instance id: as operators ask
 COOKIES: Final = "/cookies"
 BROKERS: Final = "/brokers"  # ephemeral registrations
 LEADER: Final = "/leader"  # ephemeral: the leader broker
@@ -199,6 +202,10 @@ def bookie(bookie_id: str) -> str:
 
 def cookie(bookie_id: str) -> str:
     return f"{COOKIES}/{encode_segment(bookie_id)}"
+
+
+def read_only_bookie(instance_id: str) -> str:
+    return f"{READ_ONLY_BOOKIES}/{encode_segment(instance_id)}"
 
 
 def broker(instance_id: str) -> str:

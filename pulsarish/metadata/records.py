@@ -36,6 +36,7 @@ __all__ = [
     "NamespacePolicies",
     "PartitionedTopic",
     "PlacementRecord",
+    "ReadOnlyBookie",
     "ResourceGroupRecord",
     "RestoredTree",
     "ScheduleMarks",
@@ -482,6 +483,16 @@ class AutoRecoverySwitch(msgspec.Struct, frozen=True):
     looks_asked: int = 0
     looks_asking_bookies: int = 0
     looks_done: int = 0
+    token: str = ""
+
+
+class ReadOnlyBookie(msgspec.Struct, frozen=True):
+    """A bookie that an operator has set read-only."""
+
+    bookie_id: str
+    instance_id: str
+    asked_ms: int = 0
+    reason: str = ""
     token: str = ""
 
 

@@ -30,6 +30,7 @@ from pulsarish.broker.http.routes.orphan_routes import OrphanRoutes
 from pulsarish.broker.http.routes.partition_routes import PartitionRoutes
 from pulsarish.broker.http.routes.placement_routes import PlacementRoutes
 from pulsarish.broker.http.routes.policy_routes import NamespacePolicyRoutes
+from pulsarish.broker.http.routes.read_only_routes import ReadOnlyRoutes
 from pulsarish.broker.http.routes.repair_routes import RepairRoutes
 from pulsarish.broker.http.routes.resource_group_routes import ResourceGroupRoutes
 from pulsarish.broker.http.routes.schedule_routes import ScheduleRoutes
@@ -134,6 +135,7 @@ class Admin:
             *StorageRoutes(records, ledgers).routes(),
             *OrphanRoutes(config, ownership, orphans).routes(),
             *AutoRecoveryRoutes(records, world.clock).routes(),
+            *ReadOnlyRoutes(records, world.clock, config.managed_ledger).routes(),
             *RepairRoutes(records, world.clock).routes(),
             *TrashRoutes(ledgers).routes(),
             *TenantRoutes(config, namespaces, listing, gate).routes(),

@@ -390,6 +390,19 @@ class AutoRecoveryBody(msgspec.Struct, rename="camel"):
     given_up_bookies: list[str]
 
 
+class ReadOnlyBody(msgspec.Struct, rename="camel"):
+    """Whether an operator ``asked`` for a bookie to be read-only, and whether it is: with a full
+    disk it is read-only, too. The ``reason`` is the bookie's own.
+    """
+
+    bookie_id: str
+    instance_id: str
+    asked: bool
+    alive: bool
+    read_only: bool
+    reason: str
+
+
 class RecoverBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Bookies that are lost for good, by instance id."""
 

@@ -20,6 +20,7 @@ __all__ = ["bookies"]
 _LEDGERS = click.argument("ledgers", nargs=-1, type=click.IntRange(0), metavar="[LEDGER]...")
 
 _LOOK_SECONDS: Final = 0.5
+_FOLLOW_SECONDS: Final = 10.0
 
 
 @click.group(cls=AdminGroup)
@@ -30,6 +31,7 @@ def bookies() -> None:
     Example:
       pulsarish bookies list
       pulsarish bookies under-replicated
+      pulsarish bookies set-read-only bookie-2
       pulsarish bookies decommission bookie-2
       pulsarish bookies trash list
     """
@@ -142,6 +144,60 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
             f"{bookie} is not replaced after {wait_seconds:g} s; auto-recovery continues. Run the "
             "command again to wait longer"
         )
+        raise SystemExit(1)
+
+
+@bookies.command("set-read-only")
+@click.argument("bookie")
+@click.option("--reason", default="", help="Why; it is shown with the bookie.")
+@click.option("--force", is_flag=True, help="Also if too few writable bookies are left.")
+@admin_option
+@output_option
+def set_read_only(bookie: str, reason: str, force: bool, admin: Admin, output: str) -> None:
+    """Have a bookie take nothing more from writers, until `bookies set-writable`: they go on with
+    other bookies. It serves reads, and takes what recovery and repair write.
+
+    BOOKIE is the bookie's id. It need not run; it remembers. Refused when fewer writable bookies
+    are left than hold each entry, without --force.
+
+    \b
+    Example:
+      pulsarish bookies set-read-only bookie-2 --reason "disk is failing"
+    """
+    state = admin.bookies.set_read_only(bookie, reason=reason, force=force)
+    _show_mode(admin, state, output, read_only=True)
+
+
+@bookies.command("set-writable")
+@click.argument("bookie")
+@admin_option
+@output_option
+def set_writable(bookie: str, admin: Admin, output: str) -> None:
+    """Take `bookies set-read-only` back.
+
+    \b
+    Example:
+      pulsarish bookies set-writable bookie-2
+    """
+    _show_mode(admin, admin.bookies.set_writable(bookie), output, read_only=False)
+
+
+def _show_mode(admin: Admin, state: dict[str, Any], output: str, *, read_only: bool) -> None:
+    """Wait until the bookie has followed, and say so, or why it has not."""
+    deadline = time.monotonic() + _FOLLOW_SECONDS
+    while state["alive"] and state["readOnly"] is not read_only and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        state = admin.bookies.read_only_state(state["instanceId"])
+    bookie, mode = state["bookieId"], "read-only" if read_only else "writable"
+    if output == "json":
+        print_json(state)
+    elif not state["alive"]:
+        say(f"bookie {bookie} does not run; it will be {mode} when it does")
+    elif state["readOnly"] is read_only:
+        say(f"bookie {bookie} is {mode}")
+    else:
+        say(f"bookie {bookie} is not {mode} yet: {state['reason'] or 'it has not followed'}")
+    if state["alive"] and state["readOnly"] is not read_only:
         raise SystemExit(1)
 
 

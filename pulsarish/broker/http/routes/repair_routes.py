@@ -9,12 +9,13 @@ from typing import Final
 import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.bookie_names import BookieInstance, find_instance, registration_of
 from pulsarish.broker.http.json_bodies import Json
 from pulsarish.broker.http.route import Call, Parameter, Route, answer
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BookieRegistration, Cookie, GivenUpBookie, UnderReplicated
-from pulsarish.model.errors import NotAllowed, NotFound
+from pulsarish.metadata.records import GivenUpBookie, UnderReplicated
+from pulsarish.model.errors import NotAllowed
 from pulsarish.runtime.seams import Clock, HttpResponse
 
 __all__ = ["RepairRoutes"]
@@ -83,7 +84,7 @@ class RepairRoutes:
         return answer([msgspec.to_builtins(record[0]) for record in found if record is not None])
 
     async def _progress(self, call: Call) -> HttpResponse:
-        return answer(await self._state_of(await self._instance(call["bookie"])))
+        return answer(await self._state_of(await find_instance(self._records, call["bookie"])))
 
     async def _give_up(self, call: Call) -> HttpResponse:
         """Give up a bookie. It must not be registered.
@@ -91,11 +92,11 @@ class RepairRoutes:
         A live bookie must be stopped first, or it would accept the replicas that are being moved
         away from it.
         """
-        bookie = await self._instance(call["bookie"])
-        there = await self._records.get(paths.bookie(bookie.bookie_id), BookieRegistration)
-        if there is not None and there[0].instance_id == bookie.instance_id:
+        bookie = await find_instance(self._records, call["bookie"])
+        there = await registration_of(self._records, bookie)
+        if there is not None:
             raise NotAllowed(
-                f"bookie {bookie.bookie_id} is alive at {there[0].address}: stop it first, then "
+                f"bookie {bookie.bookie_id} is alive at {there.address}: stop it first, then "
                 "give it up"
             )
         asked_ms = self._clock.wall_ms()
@@ -110,26 +111,7 @@ class RepairRoutes:
         )
         return answer(await self._state_of(bookie))
 
-    async def _instance(self, name: str) -> GivenUpBookie:
-        """Return the bookie that a name means: a bookie id, or the instance id of one instance.
-
-        An instance id never means a later bookie of the same id.
-        """
-        given_up = await self._records.get(paths.given_up(name), GivenUpBookie)
-        if given_up is not None:
-            return given_up[0]
-        bookie_id = name.partition("~")[0]
-        if name != bookie_id:
-            return GivenUpBookie(bookie_id, name)
-        cookie = await self._records.get(paths.cookie(bookie_id), Cookie)
-        if cookie is None:
-            raise NotFound(
-                f"there never was a bookie {name!r}, or it is decommissioned; one that ledgers "
-                "still name is given up by instance id"
-            )
-        return GivenUpBookie(bookie_id, cookie[0].instance_id)
-
-    async def _state_of(self, bookie: GivenUpBookie) -> Json:
+    async def _state_of(self, bookie: BookieInstance) -> Json:
         found = await self._records.get(paths.given_up(bookie.instance_id), GivenUpBookie)
         return {
             "bookieId": bookie.bookie_id,
