@@ -221,6 +221,28 @@ class Bookies:
         """
         return self._transport.record("GET", "bookies", "read-only", bookie)
 
+    def ledgers(self, bookie: str, *, after: int = -1) -> Record:
+        """Return a page of the ledgers that name a bookie, those above ``after``.
+
+        ``ledgers`` has for each its state, the ``entries`` that the bookie should hold of it,
+        whether it ``isLeaving``, and the ``reason`` why it has not left. ``next`` is ``after`` of
+        the next page; ``None``: this is the last. Raises ``NotFound``.
+        """
+        return self._transport.record(
+            "GET", "bookies", "ledgers", bookie, query={"after": str(after)}
+        )
+
+    def recover(self, bookie: str, ledgers: Sequence[int]) -> Record:
+        """Have auto-recovery make the copies that a bookie holds of ledgers on other bookies, and
+        then name those instead.
+
+        The bookie may run. ``ledgers``: at most 200. Returns the ``ledgers`` that name the bookie.
+        Raises ``NotFound``, ``InvalidArgument``.
+        """
+        return self._transport.record(
+            "PUT", "bookies", "recover", bookie, body={"ledgers": list(ledgers)}
+        )
+
     def decommission(self, bookie: str) -> Record:
         """Permanently give up a stopped bookie: its replicas are created again on other bookies at
         once.

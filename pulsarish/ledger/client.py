@@ -390,6 +390,13 @@ class LedgerClient:
         """
         return await self._store.publish_found(ledger_id, members, below_policy=below_policy)
 
+    async def publish_leaving(self, ledger_id: int, member: str) -> None:
+        """Have auto-recovery replace a member of a ledger, whether it is there or not.
+
+        Raises ``MetadataUnavailable``.
+        """
+        await self._store.publish_leaving(ledger_id, member)
+
     def short_count(self) -> int:
         """The number of open ledgers that continue without one of their bookies.
 

@@ -138,6 +138,22 @@ class LedgerStore:
         await self._records.update(paths.underreplicated(ledger_id), UnderReplicated, change)
         return written
 
+    async def publish_leaving(self, ledger_id: int, member: str) -> None:
+        """Record that this member is to be replaced in the ledger, whether it is there or not.
+
+        Raises ``MetadataUnavailable``.
+        """
+
+        def change(found: UnderReplicated | None) -> UnderReplicated | None:
+            if found is not None and member in found.leaving_members:
+                return None
+            record = self._merged(ledger_id, found, (), below_policy=False)
+            return msgspec.structs.replace(
+                record, leaving_members=(*record.leaving_members, member)
+            )
+
+        await self._records.update(paths.underreplicated(ledger_id), UnderReplicated, change)
+
     async def read_missing_copies(self, ledger_id: int) -> UnderReplicatedAsRead | None:
         """Read the record of a ledger's missing copies, to be deleted after the repair.
 
@@ -254,4 +270,5 @@ class LedgerStore:
             missing_members=(*known, *(member for member in members if member not in known)),
             below_policy=below_policy or (found is not None and found.below_policy),
             since_ms=found.since_ms if found else self._clock.wall_ms(),
+            leaving_members=found.leaving_members if found else (),
         )

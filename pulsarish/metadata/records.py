@@ -455,7 +455,8 @@ class AgeRecord(msgspec.Struct, frozen=True):
 
 
 class UnderReplicated(msgspec.Struct, frozen=True):
-    """Copies that a ledger's policy promises and that are missing.
+    """Copies that a ledger's policy promises and that are missing, and members that are to be
+    replaced although they may have theirs.
 
     A node publishes them as soon as it knows, and the replication worker that repaired them deletes
     them. It deletes them only at the version that it read before the repair, so that copies
@@ -468,6 +469,7 @@ class UnderReplicated(msgspec.Struct, frozen=True):
     since_ms: int = 0
     reason: str = ""  # why the last attempt to repair it did not end well
     token: str = ""
+    leaving_members: tuple[str, ...] = ()  # an operator wants their copies on other bookies
 
 
 class AutoRecoverySwitch(msgspec.Struct, frozen=True):

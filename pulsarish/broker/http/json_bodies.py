@@ -403,6 +403,35 @@ class ReadOnlyBody(msgspec.Struct, rename="camel"):
     reason: str
 
 
+class BookieLedgerBody(msgspec.Struct, rename="camel"):
+    """A ledger that names a bookie: how many entries the bookie should hold of it, without those of
+    an open end; whether it is to leave the ledger, and why it has not yet.
+    """
+
+    ledger_id: int
+    state: str
+    entries: int
+    is_leaving: bool
+    reason: str
+
+
+class BookieLedgersBody(msgspec.Struct, rename="camel"):
+    """A page of the ledgers that name a bookie.
+
+    ``next``: what ``after`` of the next page is; null: this is the last one.
+    """
+
+    instance_id: str
+    ledgers: list[BookieLedgerBody]
+    next: int | None
+
+
+class LedgersBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Ids of ledgers."""
+
+    ledgers: list[int]
+
+
 class RecoverBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Bookies that are lost for good, by instance id."""
 

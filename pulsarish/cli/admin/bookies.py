@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -13,6 +14,7 @@ from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, yes_op
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
 from pulsarish.cli.values import FiniteRange
+from pulsarish.model.errors import NotFound
 from pulsarish.model.units import human_bytes
 
 __all__ = ["bookies"]
@@ -21,6 +23,9 @@ _LEDGERS = click.argument("ledgers", nargs=-1, type=click.IntRange(0), metavar="
 
 _LOOK_SECONDS: Final = 0.5
 _FOLLOW_SECONDS: Final = 10.0
+_PAUSE_FACTOR: Final = 10
+_ASKED_MAX: Final = 200
+"""Ledgers that one request asks to recover."""
 
 
 @click.group(cls=AdminGroup)
@@ -32,6 +37,7 @@ def bookies() -> None:
       pulsarish bookies list
       pulsarish bookies under-replicated
       pulsarish bookies set-read-only bookie-2
+      pulsarish bookies recover bookie-2 --dry-run
       pulsarish bookies decommission bookie-2
       pulsarish bookies trash list
     """
@@ -89,9 +95,19 @@ def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
     rows = (
         found
         if output == "json"
-        else [{**row, "missing_members": " ".join(row["missing_members"])} for row in found]
+        else [
+            {
+                **row,
+                "missing_members": " ".join(row["missing_members"]),
+                "leaving_members": " ".join(row.get("leaving_members", ())),
+            }
+            for row in found
+        ]
     )
-    print_table(rows, ["ledger_id", "missing_members", "below_policy", "reason"], output)
+    columns = ["ledger_id", "missing_members", "below_policy", "reason"]
+    if any(row.get("leaving_members") for row in found):
+        columns.insert(2, "leaving_members")
+    print_table(rows, columns, output)
     say_if_off(admin)
 
 
@@ -123,27 +139,139 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
     asked = admin.bookies.decommission(bookie)
     instance = str(asked["instanceId"])
     say_if_off(admin)
-    deadline = time.monotonic() + wait_seconds
-    is_over = False
-    with Progress(f"making the copies of {bookie} again"):
-        while not is_over and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
-            asked = admin.bookies.decommission_progress(instance)
-            is_over = not asked["givenUp"]
+    left: list[dict[str, Any]] = []
+
+    def look() -> int:
+        """Return how many ledgers still name it, at least one while it is not forgotten."""
+        nonlocal asked, left
+        asked = admin.bookies.decommission_progress(instance)
+        try:
+            left = _ledgers_of(admin, instance) if asked["givenUp"] else []
+        except NotFound:
+            left = []  # the broker is of a version that does not list them
+        return max(len(left), 1) if asked["givenUp"] else 0
+
+    is_over = _wait_until_left(f"making the copies of {bookie} again", look, wait_seconds)
     if output == "json":
-        print_json({**asked, "done": is_over})
+        print_json({**asked, "ledgersLeft": len(left), "done": is_over})
     elif is_over:
         say(f"bookie {bookie} is decommissioned: no ledger names {instance} any more")
     else:
         say(
-            f"bookie {bookie} is given up; {asked['underReplicatedLedgers']} ledgers miss copies: "
-            "pulsarish bookies under-replicated"
+            f"bookie {bookie} is given up; {len(left)} ledgers still name it, and "
+            f"{asked['underReplicatedLedgers']} miss copies for any reason: pulsarish bookies "
+            "under-replicated"
         )
     if wait_seconds and not is_over:
         say(
             f"{bookie} is not replaced after {wait_seconds:g} s; auto-recovery continues. Run the "
             "command again to wait longer"
         )
+        raise SystemExit(1)
+
+
+def _ledgers_of(admin: Admin, bookie: str) -> list[dict[str, Any]]:
+    """Return all ledgers that name a bookie. Raises ``NotFound``."""
+    found: list[dict[str, Any]] = []
+    after: int | None = -1
+    while after is not None:
+        page = admin.bookies.ledgers(bookie, after=after)
+        found += page["ledgers"]
+        after = page["next"]
+    return found
+
+
+def _wait_until_left(label: str, look: Callable[[], int], wait_seconds: float) -> bool:
+    """Look again and again until nothing is left, or the time is over; whether nothing is.
+
+    A look at very many ledgers takes long, so the pause grows with it.
+    """
+    deadline = time.monotonic() + wait_seconds
+    left = total = look()
+    with Progress(label, total=total) as progress:
+        while left and time.monotonic() < deadline:
+            began = time.monotonic()
+            left = look()
+            progress.done(max(0, total - left))
+            if left:
+                time.sleep(max(_LOOK_SECONDS, _PAUSE_FACTOR * (time.monotonic() - began)))
+    return not left
+
+
+@bookies.command()
+@click.argument("bookie")
+@click.option(
+    "--ledger",
+    "ledgers",
+    multiple=True,
+    type=click.IntRange(0),
+    help="Only this ledger; repeatable.",
+)
+@click.option("--dry-run", is_flag=True, help="List what would be copied, and change nothing.")
+@click.option(
+    "--wait-seconds",
+    default=3_600.0,
+    show_default=True,
+    type=FiniteRange(0),
+    help="How long to wait until it is done; exit status 1 if it is not. 0: do not wait.",
+)
+@admin_option
+@output_option
+def recover(
+    bookie: str,
+    ledgers: tuple[int, ...],
+    dry_run: bool,
+    wait_seconds: float,
+    admin: Admin,
+    output: str,
+) -> None:
+    """Have auto-recovery make the copies that a bookie holds on other bookies.
+
+    BOOKIE is the bookie's id, or the id of one of its instances. It may be dead or alive. A ledger
+    names the bookie until its copies are made. One that is still open is left when its writer
+    closes it; for a bookie that is away it is recovered, which ends its writer. Set a bookie that
+    is alive read-only first, or new ledgers use it.
+
+    \b
+    Examples:
+      pulsarish bookies recover bookie-2 --dry-run
+      pulsarish bookies recover bookie-2
+      pulsarish bookies recover bookie-2 --ledger 4711
+    """
+
+    def wanted() -> list[dict[str, Any]]:
+        found = _ledgers_of(admin, bookie)
+        return [row for row in found if not ledgers or row["ledgerId"] in ledgers]
+
+    rows = wanted()
+    strange = sorted({*ledgers} - {row["ledgerId"] for row in rows})
+    if strange:
+        raise NotFound(f"no ledger of bookie {bookie}: {', '.join(map(str, strange))}")
+    if dry_run or not rows:
+        print_table(rows, ["ledgerId", "state", "entries", "isLeaving", "reason"], output)
+        return
+    say_if_off(admin)
+    for start in range(0, len(rows), _ASKED_MAX):
+        page = [row["ledgerId"] for row in rows[start : start + _ASKED_MAX]]
+        admin.bookies.recover(bookie, page)
+
+    def look() -> int:
+        nonlocal rows
+        rows = wanted()
+        return len(rows)
+
+    is_over = _wait_until_left(f"copying what {bookie} holds", look, wait_seconds)
+    if output == "json":
+        print_json({"ledgersLeft": rows, "done": is_over})
+    elif is_over:
+        say(f"no ledger{' of these' if ledgers else ''} names bookie {bookie} any more")
+    else:
+        print_table(rows, ["ledgerId", "state", "entries", "isLeaving", "reason"], output)
+        say(
+            f"{len(rows)} ledgers still name bookie {bookie}; auto-recovery continues. Run the "
+            "command again to wait longer"
+        )
+    if wait_seconds and not is_over:
         raise SystemExit(1)
 
 

@@ -10,7 +10,7 @@ the same bookie or to another one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from pulsarish.ledger.bookie_control import NoAnswer
@@ -24,9 +24,11 @@ from pulsarish.ledger.repair.repair_core import (
     Part,
     Step,
     StepKind,
+    is_gone,
     plan_repair,
     summed_up,
 )
+from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import MetadataUnavailable, NotEnoughBookies, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.log import get_logger
@@ -123,7 +125,8 @@ class LedgerRepair:
                     step.part.member, self._pool.bookies.limbo_times(step.part.member)
                 )
             try:
-                if await self._carry_out(step, metadata, version) and step.part is not None:
+                done = await self._carry_out(step, metadata, version, missing.record)
+                if done and step.part is not None:
                     whole.append(step.part)
             except MetadataUnavailable:
                 raise
@@ -142,7 +145,9 @@ class LedgerRepair:
 
     # -- the steps
 
-    async def _carry_out(self, step: Step, metadata: LedgerMetadata, version: int) -> bool:
+    async def _carry_out(
+        self, step: Step, metadata: LedgerMetadata, version: int, published: UnderReplicated
+    ) -> bool:
         """Return whether the step was done.
 
         ``False``: the metadata changed meanwhile, so the caller must plan again.
@@ -150,24 +155,28 @@ class LedgerRepair:
         match step.kind:
             case StepKind.REPLACE:
                 assert step.part is not None
-                return await self._replace(metadata, version, step.part)
+                leaving = published.leaving_members
+                return await self._replace(metadata, version, step.part, leaving)
             case StepKind.FILL:
                 assert step.part is not None
                 return await self._fill(metadata, step.part)
             case StepKind.ADD_COPY:
-                return await self._add_copy(metadata, version)
+                return await self._add_copy(metadata, version, published.leaving_members)
             case StepKind.RECOVER:
-                return await self._recover_end(metadata)
+                return await self._recover_end(metadata, published)
 
-    async def _replace(self, metadata: LedgerMetadata, version: int, part: Part) -> bool:
+    async def _replace(
+        self, metadata: LedgerMetadata, version: int, part: Part, leaving: Sequence[str]
+    ) -> bool:
         segment = metadata.segments[metadata.segment_index(part.first)]
-        chosen = self._choose(metadata, segment.members, part.place, metadata.write_quorum)
+        chosen = self._choose(metadata, segment.members, part.place, metadata.write_quorum, leaving)
         await self._copier.copy(metadata, part, chosen.member, self._lost(metadata))
         if not await self._swing(metadata, version, part, chosen.member):
             return False
         self.counts.replaced += 1
+        is_leaving = part.member in leaving
         _log.info(
-            "a lost bookie's part of a ledger was copied",
+            f"a {'leaving' if is_leaving else 'lost'} bookie's part of a ledger was copied",
             ledger=metadata.ledger_id,
             first_entry=part.first,
             last_entry=part.last,
@@ -200,11 +209,17 @@ class LedgerRepair:
         self.counts.filled += 1
         return True
 
-    async def _add_copy(self, metadata: LedgerMetadata, version: int) -> bool:
+    async def _add_copy(
+        self, metadata: LedgerMetadata, version: int, leaving: Sequence[str]
+    ) -> bool:
         chosen: list[str] = []
         for index, segment in enumerate(metadata.segments):
             candidate = self._choose(
-                metadata, (*segment.members, ""), len(segment.members), metadata.write_quorum + 1
+                metadata,
+                (*segment.members, ""),
+                len(segment.members),
+                metadata.write_quorum + 1,
+                leaving,
             )
             part = Part(
                 segment.first_entry,
@@ -226,16 +241,17 @@ class LedgerRepair:
         )
         return True
 
-    async def _recover_end(self, metadata: LedgerMetadata) -> bool:
+    async def _recover_end(self, metadata: LedgerMetadata, published: UnderReplicated) -> bool:
         members = metadata.last_segment.members
         lost = next(
             place
             for place, member in enumerate(members)
-            if self._state_of(member) is MemberState.LOST
+            if is_gone(member, published, self._state_of)
         )
         # Without a bookie for the lost one's place the next ledger would miss the same copy. Then
         # its writer continues instead (rule 3).
-        self._choose(metadata, members, lost, metadata.write_quorum)
+        leaving = published.leaving_members
+        self._choose(metadata, members, lost, metadata.write_quorum, leaving)
         _log.warning(
             "recovering an open ledger with a lost bookie: its writer has not dealt with it",
             ledger=metadata.ledger_id,
@@ -288,15 +304,22 @@ class LedgerRepair:
         return [member for member in members if self._state_of(member) is not MemberState.THERE]
 
     def _choose(
-        self, metadata: LedgerMetadata, members: tuple[str, ...], place: int, write_quorum: int
+        self,
+        metadata: LedgerMetadata,
+        members: tuple[str, ...],
+        place: int,
+        write_quorum: int,
+        leaving: Sequence[str],
     ) -> Candidate:
-        """Return the bookie that takes a place.
+        """Return the bookie that takes a place, none of those that leave the ledger.
 
         One that shares a host with another replica is taken only if there is no other.
         """
         bookies = self._pool.bookies
         usable = [
-            candidate for candidate in bookies.candidates() if self._pool.usable(candidate.member)
+            candidate
+            for candidate in bookies.candidates()
+            if candidate.member not in leaving and self._pool.usable(candidate.member)
         ]
         chosen = choose_replacement(
             usable, bookies.describe(members), place, write_quorum, self._world.random

@@ -5,9 +5,10 @@ No I/O, no clock, no randomness.
 A *part* is what one member holds in one segment that has an end: every segment but the last of a
 ledger that is not closed. The entries of a part are confirmed and never change, so they may be
 copied while a writer appends at the end (rule 3). A lost member is replaced in its part by another
-bookie. A member that is there and only misses entries gets copies of them. The end of a ledger that
-is not closed is left to its writer. When the writer does not replace a lost member in time, the
-ledger is recovered, which fences the writer (rule 4).
+bookie, and so is one that an operator wants to leave the ledger. A member that is there and only
+misses entries gets copies of them. The end of a ledger that is not closed is left to its writer.
+When the writer does not replace a lost member in time, the ledger is recovered, which fences the
+writer (rule 4).
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ from enum import Enum
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 
-__all__ = ["MemberState", "Part", "Plan", "Step", "StepKind", "held_entries", "plan_repair"]
+__all__ = [
+    "MemberState",
+    "Part",
+    "Plan",
+    "Step",
+    "StepKind",
+    "held_count",
+    "held_entries",
+    "is_gone",
+    "plan_repair",
+]
 
 
 class MemberState(Enum):
@@ -29,7 +40,7 @@ class MemberState(Enum):
 
 
 class StepKind(Enum):
-    REPLACE = "replace"  # copy a part to another bookie, which takes the lost member's place
+    REPLACE = "replace"  # copy a part to another bookie, which takes the member's place
     FILL = "fill"  # copy to the member itself the entries of its part that it misses
     # of the whole ledger, which was made with fewer copies than its policy asks for
     ADD_COPY = "add a copy"
@@ -84,9 +95,14 @@ def plan_repair(
     closed = metadata.state is LedgerState.CLOSED
     for index, segment in enumerate(metadata.segments):
         if not closed and index == len(metadata.segments) - 1:
-            lost = [member for member in segment.members if state_of(member) is MemberState.LOST]
-            if lost:
+            leaving = [member for member in segment.members if member in published.leaving_members]
+            if any(is_gone(member, published, state_of) for member in segment.members):
                 steps.append(Step(StepKind.RECOVER))
+            elif leaving:
+                waits.append(
+                    f"it is not closed yet, and {', '.join(leaving)} leaves it once its writer has "
+                    "closed it"
+                )
             elif late := [
                 member for member in segment.members if member in published.missing_members
             ]:
@@ -98,7 +114,7 @@ def plan_repair(
         for place, member in enumerate(segment.members):
             part = Part(segment.first_entry, last, place, member)
             state = state_of(member)
-            if state is MemberState.LOST:
+            if state is MemberState.LOST or member in published.leaving_members:
                 steps.append(Step(StepKind.REPLACE, part))
             elif member in published.missing_members and part not in whole:
                 if state is MemberState.THERE:
@@ -113,6 +129,34 @@ def plan_repair(
                 "it is not closed yet, and was made with fewer copies than its policy asks for"
             )
     return Plan(tuple(steps), tuple(dict.fromkeys(waits)))
+
+
+def is_gone(
+    member: str, published: UnderReplicated, state_of: Callable[[str], MemberState]
+) -> bool:
+    """Whether the end of an open ledger must not wait for this member: it is lost, or it is away
+    and an operator wants it to leave.
+    """
+    state = state_of(member)
+    return state is MemberState.LOST or (
+        state is MemberState.AWAY and member in published.leaving_members
+    )
+
+
+def held_count(metadata: LedgerMetadata, member: str) -> int:
+    """Return the number of entries that a member should hold of a ledger (rule 1), without those of
+    a last segment that has no end yet.
+    """
+    size, quorum, count = metadata.ensemble_size, metadata.write_quorum, 0
+    for index, segment in enumerate(metadata.segments):
+        is_open = index == len(metadata.segments) - 1 and metadata.state is not LedgerState.CLOSED
+        if is_open or member not in segment.members:
+            continue
+        place, last = segment.members.index(member), metadata.last_entry_of(index)
+        stripes, rest = divmod(last + 1 - segment.first_entry, size)
+        part = Part(last + 1 - rest, last, place, member)
+        count += stripes * quorum + len(held_entries(metadata, part, part.first, last))
+    return count
 
 
 def held_entries(

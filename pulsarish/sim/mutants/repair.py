@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.ledger.add_stream import encode_chunk
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.repair import copy_probe as gaps
@@ -33,6 +34,9 @@ REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
         crash_seconds=0.0,
         quorums=((3, 3, 2), (4, 3, 2), (5, 3, 2)),
     ),
+    "leaving": RepairSettings(
+        bookies=6, rounds=0, leaving=1, quorums=((2, 2, 2), (3, 3, 3)), crash_seconds=0.8
+    ),
     "writers": RepairSettings(
         closed_ledgers=0, open_ledgers=4, crash_seconds=0.0, writer_pause_seconds=2.5
     ),
@@ -42,10 +46,16 @@ REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
 
 def _swing_first(_was: object) -> object:
     async def replace(
-        repair: LedgerRepair, metadata: LedgerMetadata, version: int, part: Part
+        repair: LedgerRepair,
+        metadata: LedgerMetadata,
+        version: int,
+        part: Part,
+        leaving: Sequence[str],
     ) -> bool:
         segment = metadata.segments[metadata.segment_index(part.first)]
-        chosen = repair._choose(metadata, segment.members, part.place, metadata.write_quorum)
+        chosen = repair._choose(
+            metadata, segment.members, part.place, metadata.write_quorum, leaving
+        )
         if not await repair._swing(metadata, version, part, chosen.member):
             return False
         await repair._copier.copy(metadata, part, chosen.member, repair._lost(metadata))
@@ -120,6 +130,35 @@ def _asks_nobody(_was: object) -> object:
     return publish_behind
 
 
+def _left_without_copies(was: Any) -> object:
+    """Let the copies of a bookie that is alive count after it has left."""
+
+    async def replace(
+        repair: LedgerRepair,
+        metadata: LedgerMetadata,
+        version: int,
+        part: Part,
+        leaving: Sequence[str],
+    ) -> bool:
+        if part.member not in leaving:
+            replaced: bool = await was(repair, metadata, version, part, leaving)
+            return replaced
+        segment = metadata.segments[metadata.segment_index(part.first)]
+        chosen = repair._choose(
+            metadata, segment.members, part.place, metadata.write_quorum, leaving
+        )
+        return await repair._swing(metadata, version, part, chosen.member)
+
+    return replace
+
+
+def _request_ends_the_grace(_was: object) -> object:
+    def grace_seconds(collector: GarbageCollector) -> float:
+        return collector._config.trash_grace_seconds if collector._store.is_writable else 0.0
+
+    return grace_seconds
+
+
 def _mutant(
     name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20
 ) -> Mutant:
@@ -173,6 +212,20 @@ REPAIR_MUTANTS: Final = (
         (19,),
         replacing(LedgerRepair, "mend", _without_grace),
         "writers",
+    ),
+    _mutant(
+        "left_without_copies",
+        "a bookie that leaves a ledger is replaced once another one has its copies, alive or not",
+        (3,),
+        replacing(LedgerRepair, "_replace", _left_without_copies),
+        "leaving",
+    ),
+    _mutant(
+        "request_ends_the_grace_of_trash",
+        "on a bookie that an operator has set read-only the grace time of the trash goes on",
+        (12, 13),
+        replacing(GarbageCollector, "_grace_seconds", _request_ends_the_grace),
+        "leaving",
     ),
     _mutant(
         "members_behind_not_asked",

@@ -9,6 +9,8 @@ What must hold, while bookies crash during the repair (rules 3, 19 and 20):
 * this happens without an operator, within a bounded time after everything else has healed
   (liveness);
 * a living writer handles a lost bookie itself: the repair does not stop the writer;
+* a bookie that an operator has leave its ledgers is not named by them any more before its copies
+  are elsewhere;
 * at the end everything that was confirmed is read with its bytes.
 
 Each round destroys one machine. The next round begins when the ledgers are whole again: what one
@@ -32,9 +34,11 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.records import ReadOnlyBookie
 from pulsarish.model.errors import LedgerFenced, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.seams import Op, World
 from pulsarish.sim.cluster.disk_audit import look_at_disks
 from pulsarish.sim.workloads.ledger_oracle import LedgerHistory
 from pulsarish.sim.workloads.ledgers import bookie_config
@@ -73,6 +77,7 @@ _LOOKS_MAX: Final = 120
 _FINAL_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 0.5
+_HIDDEN_SECONDS: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,11 @@ class RepairSettings:
     holes: bool = False
     """In each closed ledger one member forgets an entry, and the auditor asks members for what they
     hold.
+    """
+    leaving: int = 0
+    """Bookies that an operator sets read-only and has leave their ledgers, one after the other,
+    while they are alive. Meanwhile the metadata lack one ledger for less than the grace time of the
+    trash. Each is destroyed in the end.
     """
 
 
@@ -129,6 +139,8 @@ class _Workload:
         writing = asyncio.get_running_loop().create_task(writer.run(self._write_on))
         for name in sim.faults.sample(self._names, settings.rounds):
             await self._lose(name)
+        for name in sim.faults.sample(self._names, settings.leaving):
+            await self._leave(name)
         self._over = True
         await writing
         for number in range(settings.dying_writers):
@@ -145,6 +157,13 @@ class _Workload:
                 auto_recovery_daemon_enabled=True,
                 auto_recovery=_ASKING if self._settings.holes else _REPAIR,
             )
+            if self._settings.leaving:
+                config = msgspec.structs.replace(
+                    config,
+                    gc_interval_seconds=0.3,
+                    gc_second_look_seconds=0.5,
+                    trash_grace_seconds=1_000.0,
+                )
             bookie = Bookie(world, config)
             self._lives[name] = self.sim.nodes[name].incarnation, bookie
             await bookie.run()
@@ -233,6 +252,56 @@ class _Workload:
             f"{'; '.join(missing[:3])}"
         )
         await self._count_copies()
+
+    async def _leave(self, name: str) -> None:
+        """Have a bookie leave all closed ledgers as an operator does, and destroy it."""
+        sim, member = self.sim, self._lives[name][1].instance_id
+        operator = sim.node(f"operator-{name}")
+        await operator.run(partial(self._set_aside, name, member))
+        await self._count_copies()
+        await operator.run(partial(self._request, member))
+        self._mending = True
+        sim.at(_FAULTS_SECONDS, self._heal)
+        self._crash_soon(self._names)
+        left: list[int] = []
+        for _ in range(_LOOKS_MAX):
+            await asyncio.sleep(_LOOK_SECONDS)
+            left = [
+                record.ledger_id
+                for record in self._records()
+                if record.state is LedgerState.CLOSED
+                and any(member in segment.members for segment in record.segments)
+            ]
+            if not left and not self._mending:
+                break
+        assert not left, f"{member} is to leave, all is well, and ledgers {left} still name it"
+        await self._lose(name)
+
+    async def _set_aside(self, name: str, member: str, world: World) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        path = paths.read_only_bookie(member)
+        await records.make_parents(path)
+        _ = await records.update(
+            path, ReadOnlyBookie, lambda found: found or ReadOnlyBookie(name, member)
+        )
+        closed = [record for record in self._records() if record.state is LedgerState.CLOSED]
+        hidden = paths.ledger(self.sim.faults.choice(closed).ledger_id)
+        (node,) = await records.nodes([hidden])
+        assert node is not None
+        await world.clock.sleep(1.0)  # the bookie has followed
+        await records.commit([Op("delete", hidden)])
+        await world.clock.sleep(_HIDDEN_SECONDS)
+        await records.commit([Op("create", hidden, node.data)])
+        await world.clock.sleep(_HIDDEN_SECONDS)  # it is out of the trash
+
+    async def _request(self, member: str, world: World) -> None:
+        client = LedgerClient(world, _OPTIONS)
+        await client.start()
+        for record in self._records():
+            if record.state is LedgerState.CLOSED and any(
+                member in segment.members for segment in record.segments
+            ):
+                await client.publish_leaving(record.ledger_id, member)
 
     async def _lose_entries(self) -> None:
         """Let one member of each closed ledger lose one entry, neither the first nor the last.

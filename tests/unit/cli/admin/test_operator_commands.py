@@ -98,6 +98,9 @@ def test_a_bookie_whose_decommissioning_has_no_end_in_time(server: AdminServer) 
     ):
         server.answer(request, 200, going_on)
     server.answer("GET /admin/v2/bookies/autorecovery", body={"enabled": True, "auditor": "a~1"})
+    row = {"ledgerId": 7, "state": "open", "entries": 5, "isLeaving": False, "reason": ""}
+    page = {"instanceId": "b~1", "ledgers": [row], "next": None}
+    server.answer("GET /admin/v2/bookies/ledgers/b~1", body=page)
     assert run(server, "bookies", "decommission", "b", "--wait-seconds", "0").exit_code == 0
     done = run(server, "bookies", "decommission", "b", "--wait-seconds", "0.01", "-o", "json")
     assert (done.exit_code, json.loads(done.stdout)["done"]) == (1, False)

@@ -13,6 +13,7 @@ from pulsarish.ledger.repair.repair_core import (
     Part,
     Step,
     StepKind,
+    held_count,
     held_entries,
     plan_repair,
     spans_of,
@@ -148,3 +149,48 @@ def test_replacing_keeps_places_and_other_segments() -> None:
     now = two.with_replaced(4, "b", "e")
     assert now.segments == (Segment(0, ABC), Segment(4, ("d", "e", "a")))
     now.check()
+
+
+def leaving(metadata: LedgerMetadata, member: str, state: MemberState) -> tuple[list[Step], str]:
+    published = UnderReplicated(1, leaving_members=(member,))
+    found = plan_repair(metadata, published, states(**{member: state}).__getitem__, ())
+    return list(found.steps), "; ".join(found.waits)
+
+
+def test_a_member_that_leaves_is_replaced_in_every_part_that_has_an_end() -> None:
+    two = ledger(LedgerState.OPEN, segments=(Segment(0, ABC), Segment(4, ("a", "b", "d"))))
+    part = Step(StepKind.REPLACE, Part(0, 3, 0, "a"))
+    steps, wait = leaving(two, "a", MemberState.THERE)
+    assert steps == [part]
+    assert "a leaves it once its writer has closed it" in wait
+    for state in (MemberState.AWAY, MemberState.LOST):
+        assert leaving(two, "a", state) == ([part, Step(StepKind.RECOVER)], "")
+    assert leaving(ledger(), "e", MemberState.LOST) == ([], "")
+
+
+@given(
+    size=st.integers(1, 5),
+    quorum=st.integers(1, 5),
+    starts=st.lists(st.integers(1, 30), unique=True, max_size=3),
+    last=st.integers(-1, 40),
+    is_open=st.booleans(),
+)
+def test_the_count_of_held_entries_is_that_of_the_write_sets(
+    size: int, quorum: int, starts: list[int], last: int, is_open: bool
+) -> None:
+    members = tuple("abcde"[:size])
+    firsts = [0, *sorted(start for start in starts if start <= last)]
+    metadata = LedgerMetadata(
+        1,
+        size,
+        min(size, quorum),
+        1,
+        LedgerPurpose(PurposeKind.TOPIC, "t"),
+        tuple(Segment(first, members) for first in firsts),
+        LedgerState.OPEN if is_open else LedgerState.CLOSED,
+        -1 if is_open else last,
+    )
+    end = firsts[-1] - 1 if is_open else last
+    for member in "abcdef":
+        count = sum(member in metadata.write_set(entry_id) for entry_id in range(end + 1))
+        assert held_count(metadata, member) == count
