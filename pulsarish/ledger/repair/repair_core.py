@@ -101,7 +101,7 @@ def plan_repair(
             elif leaving:
                 waits.append(
                     f"it is not closed yet, and {', '.join(leaving)} leaves it once its writer has "
-                    "closed it"
+                    f"closed it: unload {metadata.purpose.owner} to have that now"
                 )
             elif late := [
                 member for member in segment.members if member in published.missing_members
