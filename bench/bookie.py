@@ -4,7 +4,8 @@
 
 The bookie runs as a process of its own with its metadata in memory; this process is the client.
 Prints one line a case: entries a second, latency, and the CPU that the bookie used for each entry
-(user and system, from /proc).
+(user and system, from /proc). Then 3,000 entries are read three times, one by one: reads of the
+entry log in each round. ``--set NAME=VALUE`` sets an option of the bookie.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections import deque
 from typing import cast
 
@@ -36,6 +38,8 @@ from pulsarish.wire.record import encode_record_head
 
 MESSAGE_BYTES_MAX = 1 << 20
 UNANSWERED_MAX = 2
+AGAIN_ENTRIES = 3_000
+AGAIN_ROUNDS = 3
 
 
 def cpu_seconds(pid: int) -> float:
@@ -96,12 +100,22 @@ async def add(
     return pushed, latencies
 
 
-async def read(world: World, address: str, instance_id: str, ledger_id: int, count: int) -> int:
+async def read(
+    world: World,
+    address: str,
+    instance_id: str,
+    ledger_id: int,
+    count: int,
+    *,
+    entries_at_once: int = 1 << 30,
+) -> int:
+    """Read a ledger in order, as a reader does."""
     stream = await world.connections.open(address, "bookie.read", lane="read")
     at = 0
     while at < count:
+        span = (at, min(count, at + entries_at_once) - 1)
         await stream.send(
-            [encode_read(instance_id, [ReadItem(1, ledger_id, [(at, count - 1)], 1 << 20)])]
+            [encode_read(instance_id, [ReadItem(1, ledger_id, [span], 1 << 20, True)])]
         )
         message = await stream.receive()
         assert message is not None
@@ -112,11 +126,55 @@ async def read(world: World, address: str, instance_id: str, ledger_id: int, cou
     return at
 
 
-async def run(arguments: argparse.Namespace, address: str, pid: int) -> None:
+async def status_of(world: World, address: str) -> pb.StatusResponse:
+    answer = await world.connections.call(address, "bookie.status", b"", timeout_seconds=5)
+    return pb.StatusResponse.FromString(answer)
+
+
+def log_reads(http_address: str) -> int:
+    """Return how often the bookie has read an entry log."""
+    with urllib.request.urlopen(f"http://{http_address}/metrics", timeout=5) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith("pulsarish_bookie_entry_log_reads_total"):
+                return int(float(line.rsplit(" ", 1)[1]))
+    raise AssertionError("the bookie does not count its reads of entry logs")
+
+
+async def read_again(
+    world: World, address: str, http_address: str, instance_id: str, pid: int
+) -> None:
+    """Read entries that are in an entry log three times, one by one."""
+    ledger_id, payload = 100, os.urandom(1024)
+    stream = await world.connections.open(address, "bookie.add")
+    parts: list[bytes | bytearray | memoryview] = []
+    for entry_id in range(AGAIN_ENTRIES):
+        head = encode_record_head(ledger_id, entry_id, entry_id - 1, 1024 * (entry_id + 1), payload)
+        parts += (head, payload)
+    sizes = [36 + len(payload)] * AGAIN_ENTRIES
+    await stream.send(encode_add(instance_id, recovery=False, sizes=sizes, parts=parts))
+    while (message := await stream.receive()) is not None:
+        if decode_add_response(message)[0] == 1:
+            break
+    await stream.finish()
+    for _ in range(60):  # until the checkpoint has moved the entries to the log
+        await asyncio.sleep(0.5)
+        if not (await status_of(world, address)).write_cache_bytes:
+            break
+    for number in range(1, AGAIN_ROUNDS + 1):
+        reads, before, started = log_reads(http_address), cpu_seconds(pid), time.perf_counter()
+        await read(world, address, instance_id, ledger_id, AGAIN_ENTRIES, entries_at_once=1)
+        took, used = time.perf_counter() - started, cpu_seconds(pid) - before
+        reads = log_reads(http_address) - reads
+        print(
+            f"again  1024 B one by one, round {number}: {reads:>6,} reads of the log "
+            f"{AGAIN_ENTRIES / took:>7,.0f} entries/s  bookie "
+            f"{used / AGAIN_ENTRIES * 1e6:.2f} us CPU an entry"
+        )
+
+
+async def run(arguments: argparse.Namespace, address: str, http_address: str, pid: int) -> None:
     world = production(outside=OutsideWork()).world(cast("MetadataStore", None))
-    status = pb.StatusResponse.FromString(
-        await world.connections.call(address, "bookie.status", b"", timeout_seconds=5)
-    )
+    status = await status_of(world, address)
     cases = [(100, arguments.window), (1024, arguments.window), (100 * 1024, 200), (1024, 1)]
     for number, (size, window) in enumerate(cases):
         payload = os.urandom(size)
@@ -144,20 +202,23 @@ async def run(arguments: argparse.Namespace, address: str, pid: int) -> None:
                 f"{count * size / took / 1e6:>6.0f} MB/s  bookie {used / count * 1e6:.2f} us CPU "
                 "an entry"
             )
+    await read_again(world, address, http_address, status.instance_id, pid)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--window", type=int, default=2000)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory:
         settings = [
             "bookie_id=bench",
             "metadata_url=memory:",
             "listen_address=127.0.0.1:0",
-            "http_address=",
+            "http_address=127.0.0.1:0",
             f"data_directory={directory}",
+            *arguments.set,
         ]
         command = [
             sys.executable,
@@ -170,7 +231,10 @@ def main() -> None:
         try:
             assert bookie.stdout is not None
             line = bookie.stdout.readline()
-            uvloop.run(run(arguments, line.split("grpc=")[1].split()[0], bookie.pid))
+            address, http_address = (
+                line.split(f"{each}=")[1].split()[0] for each in ("grpc", "http")
+            )
+            uvloop.run(run(arguments, address, http_address, bookie.pid))
         finally:
             bookie.terminate()
             bookie.wait(20)

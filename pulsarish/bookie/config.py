@@ -161,6 +161,16 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=1024, description="Size of both generations; a checkpoint starts at half of it."),
     ] = 64 << 20
+    read_cache_size_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Memory for entries that readers have read from the entry logs, for the next "
+                "readers; 0: none are kept."
+            ),
+        ),
+    ] = 64 << 20
     entry_log_size_bytes: Annotated[
         int, Meta(ge=4096, description="Above this size a new entry log begins.")
     ] = 512 << 20

@@ -466,6 +466,7 @@ class GarbageCollector:
                     raise
                 raise _NoRoom(str(error)) from None
             await store.checkpointer.placement.commit(sync=True)
+            store.read_cache.drop(chunk.locations[number] for number in kept)
 
     def _postpone(self, log_id: int, why: _NoRoom) -> None:
         self.logs_postponed += 1

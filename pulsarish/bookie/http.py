@@ -158,6 +158,37 @@ class BookieHttp:
             "Entries in the write cache.",
             lambda: store.cache.entries_count,
         )
+        kept = store.read_cache
+        read(
+            "bookie_read_cache_size",
+            "gauge",
+            "Bytes in the read cache.",
+            lambda: kept.size_bytes,
+        )
+        read(
+            "bookie_read_cache_count",
+            "gauge",
+            "Entries in the read cache.",
+            lambda: kept.entries_count,
+        )
+        read(
+            "bookie_read_cache_hits",
+            "counter",
+            "Entries that readers got from the read cache.",
+            lambda: kept.hits,
+        )
+        read(
+            "bookie_read_cache_misses",
+            "counter",
+            "Entries that readers did not find in the read cache.",
+            lambda: kept.misses,
+        )
+        read(
+            "pulsarish_bookie_entry_log_reads_total",
+            "counter",
+            "Reads of entry logs; one for entries that lie together.",
+            lambda: store.logs.reads_count,
+        )
         metrics.histogram(
             "bookie_flush",
             "Seconds to move the write cache to the entry logs.",

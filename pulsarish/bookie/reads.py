@@ -1,4 +1,5 @@
-"""Read entries from the write cache, then by the index from the entry logs, many at a time.
+"""Read entries from the write cache, then by the index from the read cache or the entry logs, many
+at a time.
 
 If the index has an entry and the log does not return it, that is an error and never "no such entry"
 (rule 8). Every record read from a disk is checked against its CRC32C and its ids.
@@ -12,6 +13,7 @@ from typing import Final
 from pulsarish.bookie.entry_logs.entry_log import EntryLogs
 from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
 from pulsarish.bookie.ledger_state import LocalLedgerStates
+from pulsarish.bookie.read_cache import ReadCache
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import (
     BookieIOError,
@@ -119,12 +121,19 @@ class Reader:
     """Read from all the places where an entry can be."""
 
     def __init__(
-        self, *, cache: WriteCache, states: LocalLedgerStates, index: LedgerIndex, logs: EntryLogs
+        self,
+        *,
+        cache: WriteCache,
+        read_cache: ReadCache,
+        states: LocalLedgerStates,
+        index: LedgerIndex,
+        logs: EntryLogs,
     ) -> None:
         self.entries_read = 0
         self.bytes_read = 0
         self.failures = 0
         self._cache = cache
+        self._read_cache = read_cache
         self._states = states
         self._index = index
         self._logs = logs
@@ -267,11 +276,13 @@ class Reader:
 
     async def _fetch(self, pages: Sequence[_Page]) -> None:
         """Replace the needed locations by the records that lie there."""
+        kept = self._read_cache
         needed: list[Location] = []
         places: list[_Spot] = []
         for reading, wanted, found in pages:
             room = reading.item.max_bytes - reading.size_bytes
             started = bool(reading.size_bytes)
+            may_cache = reading.item.may_cache and kept.limit_bytes > 0
             for place, record in enumerate(found):
                 if record is None:
                     break
@@ -281,16 +292,28 @@ class Reader:
                 started = True
                 room -= size
                 if isinstance(record, tuple):
+                    if may_cache and (here := kept.get(record)) is not None:
+                        found[place] = here
+                        continue
                     needed.append(record)
                     places.append((found, place, reading, wanted[place]))
         if not needed:
             return
         again: list[_Spot] = []
+        read_locations: list[Location] = []
+        read_records: list[bytes | memoryview] = []
         for spot, location, data in zip(places, needed, await self._logs.read(needed), strict=True):
             if isinstance(data, OSError):
                 again.append(spot)
-            else:
-                spot[0][spot[1]] = self._checked(data, spot[2].item.ledger_id, spot[3], location)
+                continue
+            item = spot[2].item
+            checked = self._checked(data, item.ledger_id, spot[3], location)
+            spot[0][spot[1]] = checked
+            if item.may_cache and checked is data:
+                read_locations.append(location)
+                read_records.append(data)
+        if kept.limit_bytes and read_records:
+            kept.put(read_locations, read_records)
         if again:
             await self._fetch_moved(again)
 

@@ -26,6 +26,7 @@ from pulsarish.bookie.journal.mark import MARK_NAME, Mark, read_mark
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex
 from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.limbo import Limbo
+from pulsarish.bookie.read_cache import ReadCache
 from pulsarish.bookie.reads import Admit, Reader
 from pulsarish.bookie.replay import check_reaches, journal_file_ids, replay
 from pulsarish.bookie.space import SpaceMode
@@ -114,6 +115,7 @@ class EntryStore:
         instance_id: str,
         clock: Clock,
         cache: WriteCache,
+        read_cache: ReadCache,
         states: LocalLedgerStates,
         index: LedgerIndex,
         logs: EntryLogs,
@@ -123,13 +125,16 @@ class EntryStore:
     ) -> None:
         self.instance_id = instance_id
         self.cache = cache
+        self.read_cache = read_cache
         self.states = states
         self.index = index
         self.logs = logs
         self.checkpointer = checkpointer
         self.journal = journal
         self.limbo = limbo
-        self.reader = Reader(cache=cache, states=states, index=index, logs=logs)
+        self.reader = Reader(
+            cache=cache, read_cache=read_cache, states=states, index=index, logs=logs
+        )
         self.counters = StoreCounters()
         self.add_seconds = Operation()
         """The time from an add's arrival to its answer; an entry counts once."""
@@ -627,6 +632,7 @@ async def open_store(
         instance_id=instance_id,
         clock=clock,
         cache=cache,
+        read_cache=ReadCache(config.read_cache_size_bytes),
         states=states,
         index=index,
         logs=logs,

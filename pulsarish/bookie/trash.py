@@ -150,8 +150,10 @@ class Trash:
             with store.index_write():
                 await store.index.begin_emptying(ledger_id, found.row)
             while keys := await store.index.entry_keys(ledger_id, ROWS_MAX):
+                places = await store.index.locations(keys) if store.read_cache.size_bytes else []
                 with store.index_write():
                     await store.index.rows.write([], keys, sync=False)
+                store.read_cache.drop(places)
             with store.index_write():
                 await store.index.forget_trashed(ledger_id)
             _ = self._known_at.pop(ledger_id, None)

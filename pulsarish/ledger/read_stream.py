@@ -62,7 +62,7 @@ class ReadStream(BookieStream):
     async def read(
         self, ledger_id: int, spans: Sequence[tuple[int, int]], max_bytes: int
     ) -> ReadAnswer:
-        """Read the entries of ``spans`` (pairs first, last, inclusive).
+        """Read the entries of ``spans`` (pairs first, last, inclusive) from the bookie's disk.
 
         The records are not checked yet.
 
@@ -81,19 +81,27 @@ class ReadStream(BookieStream):
         return request.answer
 
     def ask(
-        self, ledger_id: int, spans: Sequence[tuple[int, int]], max_bytes: int, heard: asyncio.Event
+        self,
+        ledger_id: int,
+        spans: Sequence[tuple[int, int]],
+        max_bytes: int,
+        heard: asyncio.Event,
+        *,
+        may_cache: bool = False,
     ) -> ReadRequest:
         """Begin a read. Call ``drop`` when its answer came or is not waited for any more.
 
         Args:
             spans: pairs first, last, inclusive.
             heard: is set when the answer came or the stream broke.
+            may_cache: whether the bookie may answer from its read cache. A check of its copy may
+                not.
 
         Raises ``StreamBroken``.
         """
         if self.down or self._closed:
             raise StreamBroken(f"bookie {self.member} is not reachable")
-        item = ReadItem(self._next_id, ledger_id, list(spans), max_bytes)
+        item = ReadItem(self._next_id, ledger_id, list(spans), max_bytes, may_cache)
         self._next_id += 1
         request = ReadRequest(item, heard, self._clock.monotonic())
         self._requests[item.request_id] = request

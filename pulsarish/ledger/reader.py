@@ -128,6 +128,7 @@ class LedgerReader:
             last,
             max_bytes=max_bytes,
             prefer=self._prefer,
+            may_cache=True,
         )
 
     async def _newest(self) -> LedgerMetadata | None:

@@ -55,12 +55,15 @@ async def read_records(
     max_bytes: int,
     prefer: str | None = None,
     avoid: Sequence[str] = (),
+    may_cache: bool = False,
 ) -> FoundRecords:
     """Read a range of entries.
 
     Args:
         prefer: the member that is asked first.
         avoid: members that are asked last.
+        may_cache: whether a bookie may answer from its read cache. What is read once, or to know
+            what lies on its disk, may not.
 
     Raises ``NoSuchEntry`` when every replica says that it does not have the first entry, and the
     retryable ``EntryUnknown`` when none gave it and not all said that.
@@ -73,7 +76,7 @@ async def read_records(
         prefer=prefer,
         avoid=[*avoid, *pool.slow.avoided(pool.clock.monotonic())],
     )
-    await _Reading(pool, options, core).run()
+    await _Reading(pool, options, core, may_cache=may_cache).run()
     found = core.found()
     if not found:
         raise core.error()
@@ -106,12 +109,15 @@ class _Asked:
 class _Reading:
     """Carries out the orders of one ``ReadCore``."""
 
-    def __init__(self, pool: ReadStreams, options: LedgerOptions, core: ReadCore) -> None:
+    def __init__(
+        self, pool: ReadStreams, options: LedgerOptions, core: ReadCore, *, may_cache: bool
+    ) -> None:
         self._pool = pool
         self._clock = pool.clock
         self._slow = pool.slow
         self._timeout = options.read_timeout_ms / 1000
         self._core = core
+        self._may_cache = may_cache
         self._asked: list[_Asked] = []
         self._heard = asyncio.Event()
 
@@ -140,7 +146,13 @@ class _Reading:
     def _ask(self, order: SpanOrder) -> None:
         stream = self._pool.reader(order.member)
         try:
-            request = stream.ask(self._core.ledger_id, order.spans, order.max_bytes, self._heard)
+            request = stream.ask(
+                self._core.ledger_id,
+                order.spans,
+                order.max_bytes,
+                self._heard,
+                may_cache=self._may_cache,
+            )
         except StreamBroken as error:
             self._core.failed(order, str(error))
             return

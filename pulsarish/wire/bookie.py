@@ -124,6 +124,11 @@ class ReadItem:
     ledger_id: int
     spans: list[tuple[int, int]]
     max_bytes: int
+    may_cache: bool = False
+    """Whether records may come from the bookie's read cache.
+
+    Without it they come from its disk, as a check of its copy needs.
+    """
 
 
 @dataclass(slots=True)
@@ -143,6 +148,7 @@ def encode_read(instance_id: str, reads: Sequence[ReadItem]) -> bytes:
             ledger=item.ledger_id,
             spans=[edge for span in item.spans for edge in span],
             max_bytes=item.max_bytes,
+            may_cache=item.may_cache,
         )
     return message.SerializeToString()
 
@@ -162,7 +168,7 @@ def decode_read(data: bytes) -> tuple[str, list[ReadItem]]:
         spans = list(zip(read.spans[::2], read.spans[1::2], strict=True))
         if read.ledger < 0 or (read.spans and min(read.spans) < 0):
             raise ValueError(f"a read of ledger {read.ledger} with a negative ledger or entry id")
-        items.append(ReadItem(read.request_id, read.ledger, spans, read.max_bytes))
+        items.append(ReadItem(read.request_id, read.ledger, spans, read.max_bytes, read.may_cache))
     return message.instance_id, items
 
 

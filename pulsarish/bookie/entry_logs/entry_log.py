@@ -69,6 +69,8 @@ class EntryLogs:
     ) -> None:
         self.current_id: int | None = None
         """The log that is written, if any."""
+        self.reads_count = 0
+        """Reads of a log's file since the start; records that lie together are one."""
         self._files = files
         self._index = index
         self._directory = directory
@@ -204,6 +206,7 @@ class EntryLogs:
                 span_of.append(len(spans) - 1)
             try:
                 file = await self._reader(log_id)
+                self.reads_count += len(spans)
                 data = await file.read(spans)
             except OSError as error:
                 for place in places:

@@ -180,16 +180,18 @@ class ListTrashResponse(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., ledgers: _Optional[_Iterable[int]] = ..., since_ms: _Optional[_Iterable[int]] = ..., size_bytes: _Optional[_Iterable[int]] = ..., more: bool = ...) -> None: ...
 
 class Read(_message.Message):
-    __slots__ = ["ledger", "max_bytes", "request_id", "spans"]
+    __slots__ = ["ledger", "max_bytes", "may_cache", "request_id", "spans"]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAY_CACHE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
     ledger: int
     max_bytes: int
+    may_cache: bool
     request_id: int
     spans: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request_id: _Optional[int] = ..., ledger: _Optional[int] = ..., spans: _Optional[_Iterable[int]] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., ledger: _Optional[int] = ..., spans: _Optional[_Iterable[int]] = ..., max_bytes: _Optional[int] = ..., may_cache: bool = ...) -> None: ...
 
 class ReadLacRequest(_message.Message):
     __slots__ = ["after_lac", "instance_id", "ledger", "wait_ms"]
