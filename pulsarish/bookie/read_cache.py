@@ -32,6 +32,8 @@ RUN_BYTES: Final = 600
 """The memory of a run besides its entries."""
 _RUN_ENTRIES_MAX: Final = 64
 _RUN_BYTES_MAX: Final = 64 << 10
+_RUN_SHARE: Final = 0.25
+"""The share of the first queue's room that a run may take; one larger record is a run alone."""
 _FIRST_SHARE: Final = 0.2
 """The share of the limit that the first queue has for itself."""
 _PLACES_SHARE: Final = 0.1
@@ -74,6 +76,7 @@ class ReadCache:
         )
         self._first_limit_bytes = int(limit_bytes * _FIRST_SHARE)
         self._places_limit_bytes = int(limit_bytes * _PLACES_SHARE)
+        self._run_limit_bytes = min(_RUN_BYTES_MAX, int(self._first_limit_bytes * _RUN_SHARE))
 
     @property
     def size_bytes(self) -> int:
@@ -104,21 +107,23 @@ class ReadCache:
         run = _Run()
         for place, record in zip(places, records, strict=True):
             known = self._run_of.get(place)
-            if known is not None:
-                if place in known.records:
-                    continue  # another reader has read it at the same time
-                run.is_again = True
-            run.places.append(place)
-            run.records[place] = bytes(record)
-            run.size_bytes += place[2] + ENTRY_OVERHEAD_BYTES
-            if len(run.places) >= _RUN_ENTRIES_MAX or run.size_bytes >= _RUN_BYTES_MAX:
+            if known is not None and place in known.records:
+                continue  # another reader has read it at the same time
+            size_bytes = place[2] + ENTRY_OVERHEAD_BYTES
+            if (
+                len(run.places) >= _RUN_ENTRIES_MAX
+                or run.size_bytes + size_bytes > self._run_limit_bytes
+            ):
                 self._add(run)
                 run = _Run()
-        if run.places:
-            self._add(run)
+            run.is_again = run.is_again or known is not None
+            run.places.append(place)
+            run.records[place] = bytes(record)
+            run.size_bytes += size_bytes
+        self._add(run)
 
     def _add(self, run: _Run) -> None:
-        if run.size_bytes > self._first_limit_bytes:
+        if not run.places or run.size_bytes > self._first_limit_bytes:
             return
         self._run_of.update(dict.fromkeys(run.places, run))
         self.entries_count += len(run.records)

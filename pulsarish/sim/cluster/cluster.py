@@ -181,6 +181,7 @@ def _bookie_config(name: str, settings: ClusterSettings, *, wipes: int) -> Booki
         journal_file_size_bytes=1 << 15,
         journal_group_size_bytes=1 << 13,
         write_cache_size_bytes=1 << 14,
+        read_cache_size_bytes=1 << 14,
         entry_log_size_bytes=1 << 15,
         open_ledgers_max=8,
         open_entry_logs_max=2,

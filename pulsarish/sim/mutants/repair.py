@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pulsarish.bookie import service
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.ledger.add_stream import encode_chunk
 from pulsarish.ledger.recovery import Recovery
@@ -16,6 +17,7 @@ from pulsarish.model.errors import EntryUnknown, NoSuchEntry
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.sim.workloads.repair import RepairSettings, run_repair
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, replacing
+from pulsarish.wire.bookie import ReadItem
 from pulsarish.wire.record import Record, restamp_lac
 
 __all__ = ["REPAIR_MUTANTS", "REPAIR_SCENARIOS"]
@@ -25,6 +27,9 @@ REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
     "pairs": RepairSettings(quorums=((2, 2, 2),), crash_seconds=0.3),
     "holes": RepairSettings(
         rounds=0, closed_ledgers=8, open_ledgers=0, crash_seconds=0.0, holes=True
+    ),
+    "rotten": RepairSettings(
+        rounds=0, closed_ledgers=8, open_ledgers=0, crash_seconds=0.0, rotten=True
     ),
     "dying": RepairSettings(
         rounds=0,
@@ -110,6 +115,16 @@ def _first_and_last(was: Any) -> object:
         return there
 
     return are_in_spans
+
+
+def _cached_for_checks(was: Any) -> object:
+    def decode_read(data: bytes) -> tuple[str, list[ReadItem]]:
+        instance_id, items = was(data)
+        for item in items:
+            item.may_cache = True
+        return instance_id, items
+
+    return decode_read
 
 
 def _without_grace(was: Any) -> object:
@@ -205,6 +220,13 @@ REPAIR_MUTANTS: Final = (
         (3,),
         replacing(gaps, "are_in_spans", _first_and_last),
         "holes",
+    ),
+    _mutant(
+        "copies_checked_in_the_cache",
+        "what checks or repairs a copy reads it from the bookie's disk, not from its read cache",
+        (8,),
+        replacing(service, "decode_read", _cached_for_checks),
+        "rotten",
     ),
     _mutant(
         "recovered_without_grace",

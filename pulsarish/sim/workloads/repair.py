@@ -44,6 +44,7 @@ from pulsarish.sim.workloads.ledger_oracle import LedgerHistory
 from pulsarish.sim.workloads.ledgers import bookie_config
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import decode_record
+from pulsarish.wire.record import RECORD_HEAD_SIZE
 
 __all__ = ["RepairSettings", "run_repair"]
 
@@ -111,6 +112,10 @@ class RepairSettings:
     while they are alive. Meanwhile the metadata lack one ledger for less than the grace time of the
     trash. Each is destroyed in the end.
     """
+    rotten: bool = False
+    """In each closed ledger a bit flips in an entry that its member has cached for readers, and
+    bookies scrub what they hold.
+    """
 
 
 class _Workload:
@@ -136,6 +141,9 @@ class _Workload:
         await writer.run(self._write)
         if settings.holes:
             await self._lose_entries()
+        if settings.rotten:
+            await sim.node("reader").run(self._read_everything)
+            await self._spoil_entries()
         writing = asyncio.get_running_loop().create_task(writer.run(self._write_on))
         for name in sim.faults.sample(self._names, settings.rounds):
             await self._lose(name)
@@ -164,6 +172,8 @@ class _Workload:
                     gc_second_look_seconds=0.5,
                     trash_grace_seconds=1_000.0,
                 )
+            if self._settings.rotten:
+                config = msgspec.structs.replace(config, local_scrub_interval_seconds=2.0)
             bookie = Bookie(world, config)
             self._lives[name] = self.sim.nodes[name].incarnation, bookie
             await bookie.run()
@@ -316,6 +326,27 @@ class _Workload:
                 await self.sim.nodes[name].run(
                     partial(_forget, bookie, entry_key(record.ledger_id, entry_id))
                 )
+        await self._until_copied()
+
+    async def _spoil_entries(self) -> None:
+        """Let a bit flip in one entry of each closed ledger, at a member that has it cached.
+
+        Then wait until all copies are whole again.
+        """
+        spoilt = 0
+        for record in self._records():
+            if record.state is LedgerState.CLOSED and record.last_entry >= 0:
+                entry_id = self.sim.faults.randrange(record.last_entry + 1)
+                for name, bookie in self.bookies_up():
+                    if bookie.instance_id in record.write_set(entry_id) and await self.sim.nodes[
+                        name
+                    ].run(partial(_spoil, bookie, self.sim, name, record.ledger_id, entry_id)):
+                        spoilt += 1
+                        break
+        assert spoilt, "no bookie has cached an entry for its readers"
+        await self._until_copied()
+
+    async def _until_copied(self) -> None:
         problems: list[str] = []
         for _ in range(_LOOKS_MAX):
             await asyncio.sleep(_LOOK_SECONDS)
@@ -472,6 +503,18 @@ class _Workload:
             self.sim.trace(f"cannot read: {error}")
             return False
         return True
+
+
+async def _spoil(
+    bookie: Bookie, sim: Simulation, name: str, ledger_id: int, entry_id: int, _world: World
+) -> bool:
+    """Flip a bit of an entry in its log, if a read of it is answered from the cache."""
+    store = bookie.store
+    (place,) = await store.index.locations([entry_key(ledger_id, entry_id)])
+    if place is None or store.read_cache.get(place) is None:
+        return False
+    sim.nodes[name].disk.flip_bit(store.logs.path(place[0]), place[1] + RECORD_HEAD_SIZE - 1)
+    return True
 
 
 async def _forget(bookie: Bookie, key: bytes, _world: World) -> None:
