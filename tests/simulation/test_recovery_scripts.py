@@ -13,9 +13,10 @@ import pytest
 
 from pulsarish.ledger.bookie_control import FenceAnswer
 from pulsarish.ledger.recovery import Recovery, _StartOver
-from pulsarish.model.errors import PulsarishError
+from pulsarish.model.errors import NotEnoughBookies, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.sim.world.world import Simulation
+from pulsarish.wire._pb import bookie_pb2 as pb
 from tests.simulation.test_ledger_scripts import OPTIONS, Client, Cluster, play
 
 ENTRY = b"." * 1_000
@@ -267,5 +268,135 @@ def test_a_late_answer_to_an_earlier_attempt_does_not_count_twice() -> None:
         control.fence = slow_fence  # type: ignore[method-assign]
         recovery._recover = changed  # type: ignore[method-assign]
         assert (await client.do(recovery.run())).last_entry == 1
+
+    play(scenario)
+
+
+def test_an_empty_ledger_ends_with_its_fences() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        writer, _ = await (await cluster.client("writer")).create()
+        writer.abandon()
+        client = await cluster.client()
+        made = calls_of(client)
+        reader = await client.do(client.ledgers.open(writer.ledger_id))
+        assert (reader.last_add_confirmed, reader.length_bytes) == (-1, 0)
+        assert [method for method, _ in made] == ["bookie.fence"] * 3
+
+    play(scenario)
+
+
+def test_a_bookie_that_does_not_know_the_ledger_gets_what_another_one_shows() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        owner = await cluster.client("writer")
+        writer, _ = await owner.create()
+        left = writer.metadata.last_segment.members[0]
+        sim.network.cut("writer", left.partition("~")[0])
+        await owner.append(writer, [ENTRY])
+        owner.node.crash()
+        client = await cluster.client()
+        reader = await client.do(client.ledgers.open(writer.ledger_id))
+        assert reader.last_add_confirmed == 0
+        gaps = await client.do(client.ledgers.find_missing_copies(reader.metadata, [left]))
+        assert (gaps.missing, gaps.unanswered) == ([], {})
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (5, 3, 2), (4, 2, 1)])
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_two_recoveries_agree_while_bookies_restart_after_their_fences(
+    quorums: tuple[int, int, int], *, is_busy: bool
+) -> None:
+    """What comes with a fence is as good as what is read later, from a bookie that has restarted;
+    one of each write quorum does not come back.
+    """
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, quorums[0] + 1)
+        owner = await cluster.client("writer", explicit_lac_interval_ms=60_000)
+        writer, _ = await owner.create(*quorums)
+        await owner.append(writer, [ENTRY] * 5)
+        members = [name.partition("~")[0] for name in writer.metadata.last_segment.members]
+        sim.network.clog("writer", members[0])
+        await owner.append(writer, [ENTRY] * quorums[0])
+        confirmed = writer.last_add_confirmed
+        owner.node.crash()
+        rivals = [await cluster.client(name) for name in ("rival", "other")]
+        nodes = {node.name: node for node in cluster.bookies}
+        restarted: list[str] = []
+
+        def restart(name: str) -> None:
+            if name not in restarted:
+                restarted.append(name)
+                nodes[name].crash()
+                if name != members[1] or quorums[2] == 1:
+                    nodes[name].start()
+
+        def watch(client: Client) -> None:
+            fence = client.ledgers.control.fence
+
+            async def fenced(member: str, ledger_id: int) -> FenceAnswer:
+                answer = await fence(member, ledger_id)
+                restart(member.partition("~")[0])
+                return replace(answer, first=-1, records=[], end=0) if is_busy else answer
+
+            client.ledgers.control.fence = fenced  # type: ignore[method-assign]
+
+        async def end_of(client: Client) -> int:
+            while True:
+                try:
+                    reader = await client.do(client.ledgers.open(writer.ledger_id))
+                except PulsarishError:  # too few answered: the bookies restart
+                    await asyncio.sleep(0.5)
+                else:
+                    return int(reader.last_add_confirmed)
+
+        for rival in rivals:
+            watch(rival)
+        ends = await asyncio.gather(*(end_of(rival) for rival in rivals))
+        assert ends[0] == ends[1] >= confirmed >= 4
+        assert len(restarted) > quorums[1] - quorums[2]
+
+    play(scenario)
+
+
+def test_bookies_of_an_earlier_version_are_fenced_one_ledger_after_the_other() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        ledgers = await idle_ledgers(await cluster.client("writer"), 6)
+        client = await cluster.client()
+        call = client.world.connections.call
+
+        async def earlier(
+            address: str, method: str, request: bytes, *, timeout_seconds: float
+        ) -> bytes:
+            is_fence = method == "bookie.fence"
+            if is_fence:
+                asked = pb.FenceRequest.FromString(request)
+                asked = pb.FenceRequest(instance_id=asked.instance_id, ledger=asked.ledger)
+                request = asked.SerializeToString()
+            answer = await call(address, method, request, timeout_seconds=timeout_seconds)
+            if is_fence:
+                found = pb.FenceResponse.FromString(answer)
+                found = pb.FenceResponse(code=found.code, message=found.message, lac=found.lac)
+                answer = found.SerializeToString()
+            return answer
+
+        client.world.connections.call = earlier  # type: ignore[method-assign]
+        left = set(ledgers)
+        for _ in ledgers:
+            found = await asyncio.gather(
+                *(client.do(client.ledgers.open(ledger_id)) for ledger_id in sorted(left)),
+                return_exceptions=True,
+            )
+            for ledger_id, reader in zip(sorted(left), found, strict=True):
+                if isinstance(reader, NotEnoughBookies):
+                    continue
+                assert not isinstance(reader, BaseException)
+                assert reader.last_add_confirmed == 0
+                left.remove(ledger_id)
+        assert not left
 
     play(scenario)
