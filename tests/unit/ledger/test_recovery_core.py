@@ -1,5 +1,7 @@
 """Where a ledger ends: tables over what bookies answer (rules 5 and 6)."""
 
+import random
+
 import pytest
 
 from pulsarish.ledger.recovery_core import (
@@ -317,3 +319,65 @@ def test_a_striped_ledger_is_read_entry_by_entry() -> None:
         core.shown(_order(member, 0), [], NO_ENTRY)
         core.shown(_order(member, 1), [], NO_ENTRY)
     assert [(order.member, order.first) for order in core.orders()] == [("B", 1), ("C", 1)]
+
+
+def _what_fences_show(
+    rng: random.Random, core: ReadingCore, entries: set[int], lac: int, member: str
+) -> None:
+    """Hand over what a member with these entries shows when it is fenced, as ``BookieService``
+    answers it.
+    """
+    first = max(lac, 0)
+    count = 0
+    while count < 4 and first + count in entries:
+        count += 1
+    limit = rng.randrange(1, 5)
+    code = 0 if count in (4, limit) else rng.choice((NO_ENTRY, NO_ENTRY, IO, LIMBO))
+    records = [_record(first + place) for place in range(min(count, limit))]
+    core.shown(_order(member, first), records, code if len(records) == count else 0)
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 1), (2, 2, 2), (5, 3, 2), (4, 2, 1)])
+def test_whatever_fences_show_the_end_is_right(quorums: tuple[int, int, int]) -> None:
+    """Some members answer late, or never, or with limits; and some know a later LAC."""
+    ends = 0
+    for seed in range(200):
+        rng = random.Random(f"{quorums} {seed}")
+        metadata = _metadata(quorums, Segment(2, tuple("ABCDE"[: quorums[0]])))
+        lac = rng.randrange(1, 4)
+        members = metadata.last_segment.members
+        held: dict[str, set[int]] = {member: set() for member in members}
+        for entry in range(lac + rng.randrange(6) + 1):
+            copies = rng.randrange(quorums[2] if entry <= lac else 0, quorums[1] + 1)
+            for member in rng.sample(metadata.write_set(max(entry, 2)), copies):
+                held[member].add(entry)
+        core = ReadingCore(metadata, lac, read_ahead=10)
+        for member in rng.sample(members, rng.randrange(len(members) + 1)):
+            known = rng.randrange(-1, lac + 3)
+            _what_fences_show(rng, core, held[member], known, member)
+        asked: list[ReadOrder] = []
+        while core.verdict in (ReadVerdict.WAITING, ReadVerdict.FOUND):
+            core.check()
+            for record in core.take(rng.randrange(1, 4), 1_000):
+                assert any(record.entry_id in entries for entries in held.values())
+            asked += core.orders()
+            if core.verdict is not ReadVerdict.WAITING:
+                continue
+            order = asked.pop(rng.randrange(len(asked)))
+            if rng.random() < 0.1:
+                core.failed(order, [], "no answer")
+                continue
+            found = []
+            while order.first + len(found) in held[order.member] and len(found) < 3:
+                found.append(_record(order.first + len(found)))
+            core.answered(order, found, 0 if len(found) == 3 else NO_ENTRY)
+        core.check()
+        if core.verdict is ReadVerdict.END:
+            ends += 1
+            absent = [
+                member
+                for member in metadata.write_set(core.next_entry)
+                if core.next_entry not in held[member]
+            ]
+            assert len(absent) > quorums[1] - quorums[2]
+    assert ends > 100
