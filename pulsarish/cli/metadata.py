@@ -1,33 +1,52 @@
-"""``pulsarish metadata backup|restore|diff|audit|accept|confirm|cut|protect``: back up, restore,
-compare, repair and protect a whole tree.
+"""The commands of ``pulsarish metadata``: back up, rehearse, restore, compare, repair and protect a
+whole tree.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gzip
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
 from pulsarish.cli.bookie_access import NO_BOOKIE_FILES, BookieFiles, bookie_options
 from pulsarish.cli.metadata_access import access_options, chosen_access
-from pulsarish.cli.output import output_option, print_json, print_line, print_table, say
+from pulsarish.cli.output import (
+    output_option,
+    print_json,
+    print_line,
+    print_record,
+    print_table,
+    say,
+)
+from pulsarish.cli.values import duration
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.repair.inventory import Inventory, ids_held, take_inventory
+from pulsarish.ledger.repair.rehearsal import Rehearsal, instances, rehearse_stock
 from pulsarish.metadata import paths
 from pulsarish.metadata.acceptance import accept_older_tree
-from pulsarish.metadata.backup.backup import TreeReader, back_up
+from pulsarish.metadata.backup.backup import TreeReader, back_up, check_not_being_restored
 from pulsarish.metadata.backup.file_format import Backup, BackupFooter, read_backup
 from pulsarish.metadata.backup.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
+from pulsarish.metadata.backup.rotation import (
+    SavedBackup,
+    rotate,
+    saved_backups,
+    seconds_until_due,
+)
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.metadata.damage import (
     CutNotFinished,
@@ -41,7 +60,7 @@ from pulsarish.metadata.id_counter import ID_GAP_MAX
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.protection import set_access_below
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
+from pulsarish.metadata.records import BookieRegistration, RestoredTree
 from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.tree_age import confirm_tree, why_older
 from pulsarish.model.errors import (
@@ -50,18 +69,19 @@ from pulsarish.model.errors import (
     InvalidArgument,
     NotAllowed,
     NotFound,
+    PulsarishError,
     ServiceNotReady,
 )
-from pulsarish.model.units import human_bytes
+from pulsarish.model.units import format_millis, human_bytes
 from pulsarish.runtime.lanes import OutsideWork
-from pulsarish.runtime.modes import FILE_MODE
+from pulsarish.runtime.modes import DIRECTORY_MODE, FILE_MODE
 from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.rocks.index import accept_index_loss, look_at_index
 from pulsarish.runtime.seams import World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import production
 
-__all__ = ["accept", "audit", "backup", "confirm", "cut", "diff", "protect", "restore"]
+__all__ = ["accept", "audit", "backup", "confirm", "cut", "diff", "protect", "rehearse", "restore"]
 
 T = TypeVar("T")
 
@@ -69,6 +89,8 @@ _URL_SCHEMES: Final = ("zk://", "zk+ssl://", "embedded:", "memory:")
 _PROGRESS_EVERY: Final = 1_000
 _DIFFERENCES_SHOWN: Final = 200
 _CONNECT_SECONDS: Final = 10.0
+_KEEP: Final = 48
+_RETRY_SECONDS: Final = 60
 
 _URL_HELP: Final = (
     "URL is the servers' metadata URL: zk://HOST:PORT/CHROOT (a daemon or ZooKeeper), or "
@@ -146,61 +168,266 @@ class _Progress:
             click.echo("\r\x1b[K", nl=False, err=True)
 
 
-@click.command(epilog=_URL_HELP)
-@click.argument("url")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@output_option
-@access_options
-def backup(url: str, file: Path, output: str) -> None:
-    """Write the whole metadata tree to a file, while the cluster runs.
+class _Made(NamedTuple):
+    """A backup that was written, whole and checked."""
 
-    Ephemeral nodes are left out. The file is written under another name and renamed once it is
-    complete and synced.
+    footer: BackupFooter
+    nodes: int
+    doubt: str
+    """Why the tree may be worth less than an older backup; empty: it is not."""
 
-    \b
-    Example:
-      pulsarish metadata backup zk://127.0.0.1:2181/pulsarish metadata-backup.jsonl.gz
-    """
-    if file.exists():
-        raise AlreadyExists(
-            f"{file} exists already; a backup never replaces another: use a new name"
-        )
+
+def _write_backup(url: str, part: Path, *, is_scheduled: bool = False) -> _Made:
+    """Write a backup to a new file, read it again, and sync it."""
     progress = _Progress()
-    part = file.with_name(file.name + ".part")
 
-    async def work(write: Callable[[bytes], None]) -> BackupFooter:
+    async def work(write: Callable[[bytes], None]) -> tuple[BackupFooter, str]:
         async with _tree(url) as world:
+            records = _records(world)
+            if is_scheduled:
+                await check_not_being_restored(records)
             reading = partial(progress, "reading", of=0)
-            return await back_up(_records(world), world.clock, write, source=url, progress=reading)
+            footer = await back_up(records, world.clock, write, source=url, progress=reading)
+            restored = await records.get(paths.RESTORED, RestoredTree)
+            doubt = "" if restored is None else "the tree is restored or older, and not confirmed"
+            return footer, doubt
 
     try:
         with open(part, "wb", opener=_open_private) as raw:
             with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
-                footer = _run(work(lambda data: _write(packed, data)))
+                footer, doubt = _run(work(lambda data: _write(packed, data)))
             raw.flush()
             os.fsync(raw.fileno())
         if not footer.lines:
             raise NotFound(f"there is nothing at {url}: is the chroot right?")
-        count = len(_read_file(part).nodes)
-        part.rename(file)
+        return _Made(footer, len(_read_file(part).nodes), doubt)
+    finally:
+        progress.end()
+
+
+def _give_name(part: Path, file: Path) -> None:
+    part.rename(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@click.command(epilog=_URL_HELP)
+@click.argument("url")
+@click.argument("file", metavar="FILE|DIRECTORY", type=click.Path(path_type=Path))
+@click.option(
+    "--every",
+    callback=duration,
+    metavar="DURATION",
+    help="Go on making backups, into the directory, such as every 1h.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(1),
+    help=f"How many backups of the schedule stay.  [default: {_KEEP}]",
+)
+@output_option
+@access_options
+def backup(url: str, file: Path, every: timedelta | None, keep: int | None, output: str) -> None:
+    """Write the whole metadata tree to a file, while the cluster runs.
+
+    Ephemeral nodes are left out. The file is written under another name and renamed once it is
+    complete, read again and synced.
+
+    With --every the command runs until it is stopped; let a supervisor start it again. It names the
+    files by time and number of nodes, and deletes the oldest of them beyond --keep. The last one
+    that has more than twice as many nodes as all newer ones stays, and all stay while the tree is
+    restored and not confirmed. A backup that fails is said on stderr and tried again.
+
+    \b
+    Examples:
+      pulsarish metadata backup zk://127.0.0.1:2181/pulsarish metadata-backup.jsonl.gz
+      pulsarish metadata backup zk://127.0.0.1:2181/pulsarish /var/backups --every 1h --keep 48
+    """
+    if every is None:
+        if keep is not None:
+            raise click.UsageError("--keep is of a schedule: give --every, too")
+        _back_up_once(url, file, output)
+        return
+    seconds = int(every.total_seconds())
+    if seconds < 1:
+        raise click.BadParameter("--every is a duration of at least 1s")
+    if file.exists() and not file.is_dir():
+        raise click.BadParameter(f"{file} is a file; a schedule writes into a directory")
+    file.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    with _only_one(file):
+        for part in file.glob("metadata-*.part"):
+            part.unlink()  # of a process that was killed
+        while True:
+            saved = saved_backups(each.name for each in file.iterdir())
+            time.sleep(seconds_until_due(saved, seconds, time.time()))
+            try:
+                _back_up_scheduled(url, file, keep or _KEEP, output)
+            except (PulsarishError, OSError) as error:
+                wait = min(seconds, _RETRY_SECONDS)
+                say(f"no backup was made, and none is deleted; again in {wait} s: {error}")
+                time.sleep(wait)
+
+
+def _back_up_once(url: str, file: Path, output: str) -> None:
+    if file.exists():
+        raise AlreadyExists(
+            f"{file} exists already; a backup never replaces another: use a new name, or --every "
+            "for a directory"
+        )
+    part = file.with_name(file.name + ".part")
+    try:
+        made = _write_backup(url, part)
+        _give_name(part, file)
     finally:
         part.unlink(missing_ok=True)
-        progress.end()
-    size_bytes, left_out = file.stat().st_size, footer.ephemeral_left_out
+    _say_made(made, file, output)
+
+
+def _say_made(made: _Made, file: Path, output: str, **more: object) -> None:
+    size_bytes, left_out = file.stat().st_size, made.footer.ephemeral_left_out
     if output == "json":
-        made = {
+        row = {
             "file": str(file),
-            "nodes": count,
+            "nodes": made.nodes,
             "ephemeral_left_out": left_out,
             "size_bytes": size_bytes,
-            "sha256": footer.sha256,
+            "sha256": made.footer.sha256,
+            **more,
         }
-        print_json(made)
+        print_json(row)
     else:
         say(
-            f"{count} nodes in {file} ({human_bytes(size_bytes)}), {left_out} ephemeral ones left "
-            "out"
+            f"{made.nodes} nodes in {file} ({human_bytes(size_bytes)}), {left_out} ephemeral ones "
+            "left out"
         )
+
+
+def _back_up_scheduled(url: str, directory: Path, keep: int, output: str) -> None:
+    """Make the next backup of a schedule, then delete those that are one too many."""
+    now = int(time.time())
+    part = directory / f"metadata-{now}.part"
+    try:
+        made = _write_backup(url, part, is_scheduled=True)
+        saved = SavedBackup(now, made.nodes)
+        file = directory / saved.name
+        if file.exists():
+            raise AlreadyExists(f"{file} exists already")
+        _give_name(part, file)
+    finally:
+        part.unlink(missing_ok=True)
+    there = saved_backups(each.name for each in directory.iterdir())
+    rotation = rotate(there, saved, keep, doubt=made.doubt)
+    for each in rotation.deleted:
+        (directory / each.name).unlink()
+    deleted = [each.name for each in rotation.deleted]
+    _say_made(made, file, output, deleted=deleted, kept_because=rotation.kept_because)
+    if rotation.kept_because:
+        say(f"warning: an older backup stays: {rotation.kept_because}")
+
+
+@contextmanager
+def _only_one(directory: Path) -> Iterator[None]:
+    """Hold the lock of a schedule's directory. Raises ``NotAllowed`` when another process has
+    it.
+    """
+    with open(directory / ".lock", "wb", opener=_open_private) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise NotAllowed(f"another process makes backups into {directory} already") from None
+        yield
+
+
+@click.command(epilog=_URL_HELP)
+@click.argument("saved", metavar="FILE|DIRECTORY", type=click.Path(path_type=Path))
+@click.argument("url")
+@click.option(
+    "--scratch",
+    metavar="URL",
+    help="An empty tree to restore into, which stays; default: one in a temporary directory.",
+)
+@output_option
+@bookie_options
+@access_options
+def rehearse(saved: Path, url: str, scratch: str | None, output: str, bookies: BookieFiles) -> None:
+    """Restore a backup into a scratch tree, and compare it with what the bookies of the cluster at
+    URL hold. Changes nothing in the cluster. Exit status 1 when the backup is damaged, a bookie
+    does not answer, or ledgers are lost.
+
+    Of a directory of `metadata backup --every` the newest backup is taken. "newer" ledgers were
+    made since the backup: their messages would be unknown after a restore of it. "deleted" ones
+    were deleted since.
+
+    \b
+    Examples:
+      pulsarish metadata rehearse metadata-backup.jsonl.gz zk://127.0.0.1:2181/pulsarish
+      pulsarish metadata rehearse /var/backups zk://127.0.0.1:2181/pulsarish -o json
+    """
+    file = saved
+    if not saved.exists():
+        raise NotFound(f"there is no file or directory {saved}")
+    if saved.is_dir():
+        there = saved_backups(each.name for each in saved.iterdir())
+        if not there:
+            raise NotFound(f"there is no backup of a schedule in {saved}")
+        file = saved / there[-1].name
+    read = _read_file(file)
+    with tempfile.TemporaryDirectory(prefix="pulsarish-rehearsal-") as directory:
+        found, seconds = _run(_rehearse(read, url, scratch or f"embedded:{directory}", bookies))
+    age_ms = max(0, int(time.time() * 1000) - read.footer.finished_ms)
+    row: dict[str, Any] = {
+        "file": str(file),
+        "age_seconds": age_ms // 1000,
+        "nodes": len(read.nodes),
+        "restored_in_seconds": round(seconds, 3),
+        "ledgers": found.ledgers,
+        "newer": found.newer,
+        "deleted": found.deleted,
+        "elsewhere": [{"ledger": ledger, "bookies": by} for ledger, by in found.elsewhere.items()],
+        "gone_bookies": found.gone_bookies,
+        "lost": found.lost,
+        "silent": found.silent,
+        "is_well": found.is_well,
+    }
+    if output == "json":
+        print_json(row)
+    else:
+        say(
+            f"{row['nodes']} nodes of {file}, made {format_millis(age_ms)} ago, restored and "
+            f"verified in {seconds:.1f} s"
+        )
+        counts = ("ledgers", "newer", "deleted", "elsewhere", "gone_bookies", "lost", "silent")
+        shown = {name: row[name] if name == "ledgers" else len(row[name]) for name in counts}
+        print_record(shown, output)
+        for bookie, why in found.silent.items():
+            say(f"bookie {bookie} does not answer: {why}")
+        if found.lost:
+            say(f"no bookie holds ledgers {', '.join(map(str, found.lost[:20]))}")
+    if not found.is_well:
+        raise SystemExit(1)
+
+
+async def _rehearse(
+    saved: Backup, url: str, scratch: str, bookies: BookieFiles
+) -> tuple[Rehearsal, float]:
+    """Return what was found, and the seconds that the restore took."""
+    progress = _Progress()
+    try:
+        async with (
+            _tree(url, bookies=bookies) as live,
+            _tree(scratch, must_exist=False) as world,
+        ):
+            began = world.clock.monotonic()
+            records = _records(world)
+            _ = await Restore(records, world.clock, saved, progress=progress).run(force=False)
+            seconds = world.clock.monotonic() - began
+            control, _ = await _registered_bookies(live, _records(live))
+            return await rehearse_stock(records, _records(live), control), seconds
+    finally:
+        progress.end()
 
 
 def _open_private(path: str, flags: int) -> int:
@@ -435,11 +662,7 @@ async def _stock(url: str, bookies: BookieFiles) -> Inventory:
     async with _tree(url, bookies=bookies) as world:
         records = _records(world)
         control, _ = await _registered_bookies(world, records)
-        names = [f"{paths.COOKIES}/{name}" for name in await records.children(paths.COOKIES)]
-        cookies = await records.get_many(names, Cookie) if names else []
-        return await take_inventory(
-            records, control, [row[0].instance_id for row in cookies if row is not None]
-        )
+        return await take_inventory(records, control, await instances(records))
 
 
 @click.command(epilog=_URL_HELP)

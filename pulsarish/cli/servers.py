@@ -140,7 +140,8 @@ class _ServerGroup(click.Group):
 class _MetadataGroup(_ServerGroup):
     module = "pulsarish.cli.metadata"
     commands_help: ClassVar = {
-        "backup": "write the whole tree to a file",
+        "backup": "write the whole tree to a file, once or on a schedule",
+        "rehearse": "restore a backup into a scratch tree, and compare it with bookies",
         "restore": "make a tree equal to a backup",
         "diff": "print the differences of two trees",
         "audit": "compare the ledgers on bookies with those in the metadata",

@@ -62,6 +62,7 @@ STANDING: Final = (
     "resource groups",
     "probe",
     "progress watchdog",
+    "read-only",
     "registration",
     "replication worker",
     "schedule clock",

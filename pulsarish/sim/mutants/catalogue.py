@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pulsarish.sim.mutants.backups import BACKUP_MUTANTS
 from pulsarish.sim.mutants.balance import BALANCE_MUTANTS
 from pulsarish.sim.mutants.captures import CAPTURE_MUTANTS
 from pulsarish.sim.mutants.cluster import CLUSTER_MUTANTS
@@ -56,6 +57,7 @@ _ALL: Final = (
     *PROGRESS_MUTANTS,
     *CONTAINMENT_MUTANTS,
     *METADATA_MUTANTS,
+    *BACKUP_MUTANTS,
     *HOSTILE_MUTANTS,
     *RIGHTS_MUTANTS,
     *FACE_MUTANTS,
