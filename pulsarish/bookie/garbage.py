@@ -29,7 +29,7 @@ from typing import Final
 
 from pulsarish.bookie.checkpoint import Run
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.entry_logs.entry_log import Chunk
+from pulsarish.bookie.entry_logs.entry_log import COMPACTION_LANE, Chunk
 from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
@@ -368,7 +368,7 @@ class GarbageCollector:
         )
         found = dict.fromkeys(live, 0)
         damage = ""
-        async with aclosing(store.logs.scan(log_id)) as chunks:
+        async with aclosing(store.logs.scan(log_id, COMPACTION_LANE)) as chunks:
             while True:
                 try:
                     chunk = await anext(chunks, None)
@@ -431,7 +431,7 @@ class GarbageCollector:
     async def _records_of(self, chunk: Chunk) -> list[memoryview]:
         """Return a chunk's records, checked. Raises ``ChecksumError``, ``OSError``."""
         records: list[memoryview] = []
-        for data in await self._store.logs.read(chunk.locations):
+        for data in await self._store.logs.read(chunk.locations, COMPACTION_LANE):
             if isinstance(data, OSError):
                 raise data
             verify_record(data)

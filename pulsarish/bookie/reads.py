@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from pulsarish.bookie.entry_logs.entry_log import EntryLogs
+from pulsarish.bookie.entry_logs.entry_log import READ_LANE, RECOVERY_LANE, EntryLogs
 from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
 from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.read_cache import ReadCache
@@ -139,7 +139,12 @@ class Reader:
         self._logs = logs
 
     async def read(
-        self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None
+        self,
+        items: Sequence[ReadItem],
+        limit_bytes: int = 0,
+        admit: Admit | None = None,
+        *,
+        lane: str = READ_LANE,
     ) -> list[ReadAnswer]:
         """Answer reads together: one index look-up and one read of each log for all of them, page
         after page.
@@ -149,6 +154,7 @@ class Reader:
                 0: no limit.
             admit: awaited before any record is read from a disk, with the most bytes that all
                 records together will have.
+            lane: the disk lane for reads of the entry logs.
 
         Returns:
             The answers, in order. With a limit, as many as fit, and at least one: the caller asks
@@ -168,7 +174,7 @@ class Reader:
                     if admit is not None:
                         await admit(size_bytes)
                 first = False
-                await self._fetch(pages)
+                await self._fetch(pages, lane)
                 for reading, wanted, found in pages:
                     await self._finish(reading, wanted, found)
             except Exception as error:  # noqa: BLE001
@@ -205,7 +211,8 @@ class Reader:
                 [
                     ReadItem(0, ledger_id, [(entry_id, entry_id)], 0)
                     for ledger_id, entry_id in wanted
-                ]
+                ],
+                lane=RECOVERY_LANE,
             ),
             strict=True,
         ):
@@ -274,7 +281,7 @@ class Reader:
                 found[place] = location
         return pages
 
-    async def _fetch(self, pages: Sequence[_Page]) -> None:
+    async def _fetch(self, pages: Sequence[_Page], lane: str) -> None:
         """Replace the needed locations by the records that lie there."""
         kept = self._read_cache
         needed: list[Location] = []
@@ -302,7 +309,9 @@ class Reader:
         again: list[_Spot] = []
         read_locations: list[Location] = []
         read_records: list[bytes | memoryview] = []
-        for spot, location, data in zip(places, needed, await self._logs.read(needed), strict=True):
+        for spot, location, data in zip(
+            places, needed, await self._logs.read(needed, lane), strict=True
+        ):
             if isinstance(data, OSError):
                 again.append(spot)
                 continue
@@ -315,9 +324,9 @@ class Reader:
         if kept.limit_bytes and read_records:
             kept.put(read_locations, read_records)
         if again:
-            await self._fetch_moved(again)
+            await self._fetch_moved(again, lane)
 
-    async def _fetch_moved(self, spots: Sequence[_Spot]) -> None:
+    async def _fetch_moved(self, spots: Sequence[_Spot], lane: str) -> None:
         """Read entries again whose log could not be read.
 
         Compaction may have moved them and deleted the log after the index was asked. This asks the
@@ -330,7 +339,7 @@ class Reader:
             if location is None:
                 found[place] = None  # the entry was deleted in the meantime
                 continue
-            data = (await self._logs.read([location]))[0]
+            data = (await self._logs.read([location], lane))[0]
             if not isinstance(data, OSError):
                 found[place] = self._checked(data, reading.item.ledger_id, entry_id, location)
             # Otherwise the location stays: the index points to an unreadable place.

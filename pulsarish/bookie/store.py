@@ -14,7 +14,7 @@ from typing import Final
 from pulsarish.bookie.adds import Head, admit, check_records, refused
 from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.entry_logs.entry_log import EntryLogs
+from pulsarish.bookie.entry_logs.entry_log import READ_LANE, RECOVERY_LANE, EntryLogs
 from pulsarish.bookie.journal.journal import Journal
 from pulsarish.bookie.journal.journal_format import (
     EXPLICIT_LAC_PAYLOAD,
@@ -435,7 +435,8 @@ class EntryStore:
     ) -> ReadAnswer:
         """Fence, then read: the former writer can never add what is missing now (rule 6)."""
         await self.fence(ledger_id)
-        return (await self.read([ReadItem(0, ledger_id, [(first, last)], max_bytes)]))[0]
+        item = ReadItem(0, ledger_id, [(first, last)], max_bytes)
+        return (await self.read([item], lane=RECOVERY_LANE))[0]
 
     async def read_fenced(self, items: Sequence[ReadItem], limit_bytes: int) -> list[ReadAnswer]:
         """Read ledgers that are fenced, durably, before this is called: then what is missing now
@@ -443,14 +444,19 @@ class EntryStore:
 
         Return as many answers as ``limit_bytes`` takes.
         """
-        return await self.read(items, limit_bytes)
+        return await self.read(items, limit_bytes, lane=RECOVERY_LANE)
 
     async def read(
-        self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None
+        self,
+        items: Sequence[ReadItem],
+        limit_bytes: int = 0,
+        admit: Admit | None = None,
+        *,
+        lane: str = READ_LANE,
     ) -> list[ReadAnswer]:
         """Read entries, as ``Reader.read``."""
         began = self._clock.monotonic()
-        answers = await self.reader.read(items, limit_bytes, admit)
+        answers = await self.reader.read(items, limit_bytes, admit, lane=lane)
         took = self._clock.monotonic() - began
         for answer in answers:
             if answer.records:

@@ -26,10 +26,14 @@ from pulsarish.bookie.ledger_index import LedgerIndex, Location
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.seams import File, Files
 
-__all__ = ["Chunk", "EntryLogs"]
+__all__ = ["COMPACTION_LANE", "READ_LANE", "RECOVERY_LANE", "Chunk", "EntryLogs"]
 
 _WRITE_LANE: Final = "entry-log"
-_READ_LANE: Final = "entry-read"
+READ_LANE: Final = "entry-read"
+"""The lane of readers, and of checks and copies of other bookies."""
+RECOVERY_LANE: Final = "recovery-read"
+"""The lane of recovery, of fences, and of adds that may be stored already."""
+COMPACTION_LANE: Final = "compaction"
 # Records this near to each other are read as one span, up to this size.
 _GAP_BYTES_MAX: Final = 4096
 _SPAN_BYTES_MAX: Final = 1 << 20
@@ -52,7 +56,8 @@ class EntryLogs:
         directory: the directory of the logs.
         size_bytes: above this size a new log begins.
         open_max: logs kept open for reading.
-        read_lane: the disk lane whose reads queue behind each other.
+        read_lane: the disk lane of reads that name none. The reads of a lane queue behind each
+            other.
         remove_from_page_cache: take what was synced out of the kernel's page cache.
     """
 
@@ -64,7 +69,7 @@ class EntryLogs:
         *,
         size_bytes: int,
         open_max: int,
-        read_lane: str = _READ_LANE,
+        read_lane: str = READ_LANE,
         remove_from_page_cache: bool = False,
     ) -> None:
         self.current_id: int | None = None
@@ -82,7 +87,7 @@ class EntryLogs:
         self._file: File | None = None
         self._offset = 0
         self._torn = False  # a failed write may have left bytes after the offset
-        self._readers: dict[int, File] = {}  # in order of last use
+        self._readers: dict[tuple[str, int], File] = {}  # by lane and log, in order of last use
 
     async def open(self) -> None:
         """Find which ids were used."""
@@ -177,7 +182,9 @@ class EntryLogs:
             self._file = None
             self.current_id = None
 
-    async def read(self, locations: Sequence[Location]) -> list[bytes | memoryview | OSError]:
+    async def read(
+        self, locations: Sequence[Location], lane: str = ""
+    ) -> list[bytes | memoryview | OSError]:
         """Return the bytes at each location, unchecked.
 
         A result is shorter than requested at the end of a log, and an ``OSError`` where the log
@@ -205,7 +212,7 @@ class EntryLogs:
                 spans.append((offset, size))
                 span_of.append(len(spans) - 1)
             try:
-                file = await self._reader(log_id)
+                file = await self._reader(lane or self._read_lane, log_id)
                 self.reads_count += len(spans)
                 data = await file.read(spans)
             except OSError as error:
@@ -223,27 +230,28 @@ class EntryLogs:
                 )
         return found
 
-    async def _reader(self, log_id: int) -> File:
-        file = self._readers.pop(log_id, None)
+    async def _reader(self, lane: str, log_id: int) -> File:
+        key = (lane, log_id)
+        file = self._readers.pop(key, None)
         if file is None:
-            file = await self._files.open(self.path(log_id), lane=self._read_lane)
+            file = await self._files.open(self.path(log_id), lane=lane)
             # Another read may have opened it in the meantime. Keep one of the two.
-            other = self._readers.pop(log_id, None)
+            other = self._readers.pop(key, None)
             if other is not None:
                 await file.close()
                 file = other
-        self._readers[log_id] = file
+        self._readers[key] = file
         if len(self._readers) > self._open_max:
-            # Reads under way were queued on the lane before this close.
+            # Reads under way were queued on the file's lane before this close.
             await self._readers.pop(next(iter(self._readers))).close()
         return file
 
-    async def scan(self, log_id: int) -> AsyncGenerator[Chunk, None]:
+    async def scan(self, log_id: int, lane: str = "") -> AsyncGenerator[Chunk, None]:
         """Yield the chunks of a log, up to its end.
 
         Raises ``CorruptData`` or ``OSError`` when the header or what follows cannot be read.
         """
-        file = await self._files.open(self.path(log_id), lane=self._read_lane)
+        file = await self._files.open(self.path(log_id), lane=lane or self._read_lane)
         try:
             size_bytes = await file.size_bytes()
             check_header((await file.read([(0, HEADER_SIZE)]))[0], log_id, self.path(log_id))
@@ -276,12 +284,11 @@ class EntryLogs:
     async def remove(self, log_id: int) -> None:
         """Delete a log's file durably."""
         assert log_id != self.current_id, "the log being written is never removed"
-        reader = self._readers.pop(log_id, None)
-        if reader is not None:
-            await reader.close()
+        for key in [key for key in self._readers if key[1] == log_id]:
+            await self._readers.pop(key).close()
         await self._files.remove([self.path(log_id)])
 
     async def close(self) -> None:
         await self.finish()
-        for log_id in list(self._readers):
-            await self._readers.pop(log_id).close()
+        for key in list(self._readers):
+            await self._readers.pop(key).close()

@@ -182,8 +182,8 @@ def _any_journal(_was: object) -> object:
 
 
 def _io_error_as_negative(was: Any) -> object:
-    async def read(reader: Reader, *asked: Any) -> list[ReadAnswer]:
-        answers: list[ReadAnswer] = await was(reader, *asked)
+    async def read(reader: Reader, *asked: Any, **named: Any) -> list[ReadAnswer]:
+        answers: list[ReadAnswer] = await was(reader, *asked, **named)
         for answer in answers:
             if answer.code == BookieIOError.code:
                 answer.code = NoSuchEntry.code
