@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from pulsarish.broker.broker import Broker
+from pulsarish.broker.topics.topic import Topic
 from pulsarish.client.enums import InitialPosition
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
@@ -151,6 +152,37 @@ def test_a_topic_is_not_closed_when_the_service_has_just_gone_silent(*, of_bundl
         assert brokered.topic(TOPIC) is topic
 
     play_with_brokers(scenario, seeds=1, brokers=2)
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_topic_that_was_opened_for_maintenance_stays_open(*, is_used: bool) -> None:
+    """If a client begins to use it, or the service goes silent, before it is closed."""
+
+    async def scenario(brokered: Brokered) -> None:
+        producer = await brokered.client().create_producer(TOPIC)
+        _ = await producer.send(b"0")
+        await producer.close()
+        (name,) = brokered.cluster.brokers
+        topics = brokered.cluster.brokers[name]._topics
+        topic_name = TopicName.parse(TOPIC)
+        opened: list[Topic] = []
+
+        async def maintain(_world: World) -> None:
+            await topics.unload(topic_name)
+            await topics.look_after_closed([topic_name])
+            opened.append(topics.loaded[TOPIC])
+            _cut(brokered, [name])
+
+        await brokered.node(name).run(maintain)
+        await brokered.world.clock.sleep(1.0)
+        if is_used:
+            await brokered.client().create_producer(TOPIC)
+            _heal(brokered, [name])
+        await brokered.world.clock.sleep(15.0)
+        assert topics.loaded.get(TOPIC) is opened[0]
+        assert opened[0].closed is None
+
+    play_with_brokers(scenario, seeds=1, brokers=1)
 
 
 def test_topics_are_served_when_the_service_has_ended_all_sessions_meanwhile() -> None:

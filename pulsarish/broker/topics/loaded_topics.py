@@ -41,6 +41,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, TopicRecord
 from pulsarish.model.errors import (
     AlreadyExists,
+    MetadataUnavailable,
     PulsarishError,
     TopicFenced,
     TopicNotFound,
@@ -540,12 +541,16 @@ class LoadedTopics:
     async def _close_unused(self, topic: Topic) -> None:
         """Close a topic that was opened only for maintenance, once that is done."""
         await topic.compaction.settled()
-        if (
-            self.loaded.get(topic.name.full) is topic
-            and not topic.connected
-            and not self._records.is_away
-        ):
-            await self.unload(topic.name)
+        try:
+            await self._confirm_changes()
+        except MetadataUnavailable as error:
+            _log.debug("topic stays open", topic=topic.name, reason=error)
+            return
+        if self.loaded.get(topic.name.full) is topic and not topic.connected:
+            await self._unload(
+                topic,
+                TopicFenced(f"topic {topic.name} was open for maintenance; look it up again"),
+            )
 
     def _policies_changed(self, topic: ServedTopic, policies: Effective) -> None:
         """Apply changed policies to a topic that is served here. Called by ``LivePolicies``."""
