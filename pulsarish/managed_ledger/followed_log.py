@@ -253,7 +253,7 @@ class FollowedLog(ReadableLog):
         if record.lost != before.lost:
             self.stop(ServiceNotReady(f"lost entries of {self.name} were skipped; subscribe again"))
             return
-        self._record = record
+        self._record, end = record, chain.last_position()
         known = chain.links[-1].ledger_id if chain.links else -1
         if chain.current is None:
             for ledger in record.ledgers:
@@ -270,7 +270,7 @@ class FollowedLog(ReadableLog):
             for ledger_id in chain.drop_first(len(gone)):
                 self._reader.forget(ledger_id)
             self._trimmed(last)
-        if record.terminated != before.terminated:
+        if chain.last_position() != end or record.terminated != before.terminated:
             self._grew()
 
 

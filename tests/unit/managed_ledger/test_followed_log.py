@@ -7,6 +7,7 @@ import asyncio
 from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.followed_log import FollowedLog
 from pulsarish.model.errors import NotEnoughBookies, ServiceNotReady
+from pulsarish.model.position import Position
 from pulsarish.runtime.seams import World
 from tests.support.logs import NAME, Shelf, names, simulate
 from tests.support.memory_ledgers import MemoryLedgerClient, MemoryLedgers, MemoryReader
@@ -40,6 +41,12 @@ class Followed(MemoryLedgerClient):
         super().__init__(cluster)
         self.world = world
         self.silent: set[int] = set()
+        self.grew_to: list[Position] = []
+        self._log: FollowedLog | None = None
+
+    def _grew(self) -> None:
+        if self._log is not None:
+            self.grew_to.append(self._log.last_confirmed)
 
     async def open_no_recovery(self, ledger_id: int) -> Polled:
         await asyncio.sleep(0)
@@ -52,9 +59,10 @@ class Followed(MemoryLedgerClient):
             shelf.records(self.world),
             self.world,
             EntryCaches(1 << 20, 1 << 20),
-            grew=lambda: None,
+            grew=self._grew,
             trimmed=lambda _last: None,
         )
+        self._log = log
         _ = self.world.tasks.spawn(log.follow(), name="follow")
         return log
 
@@ -118,6 +126,33 @@ def test_the_end_of_a_closed_ledger_says_nothing_of_the_next_one() -> None:
             await world.clock.sleep(5.0)
             assert log.last_confirmed < owner.last_confirmed
             assert world.clock.monotonic() - log.lag_seconds < confirmed_at
+            log.stop(ServiceNotReady("over"))
+
+        await shelf.on("b2", work)
+
+    simulate(scenario)
+
+
+def test_a_ledger_that_is_found_closed_is_told_as_one_that_grew() -> None:
+    """Without it readers would wait for the next message."""
+
+    async def scenario(shelf: Shelf) -> None:
+        owner, _ = await shelf.open()
+        await shelf.append(owner, names(0, 3))
+
+        async def work(world: World) -> None:
+            client = Followed(shelf.ledgers, world)
+            log = await client.follow(shelf)
+            client.silent.add(owner.ledgers[-1].ledger_id)
+            await world.clock.sleep(3.0)
+            await shelf.on("b1", lambda _: owner.roll())
+            await shelf.append(owner, names(3, 5))
+            last = owner.last_confirmed
+            await shelf.on("b1", lambda _: owner.roll())
+            client.silent.clear()
+            await world.clock.sleep(5.0)
+            assert log.last_confirmed == last
+            assert last in client.grew_to
             log.stop(ServiceNotReady("over"))
 
         await shelf.on("b2", work)
