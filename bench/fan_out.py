@@ -1,12 +1,13 @@
 """What one topic with many readers costs: ``python -m bench.fan_out [CASE]...``.
 
-A case is ``kind-protocol-count-connections``: ``readers`` or ``subscriptions`` (durable ones, with
-an acknowledgement of each message), how many there are, and over how many connections. The
-protocol is ``binary`` (Apache Pulsar's) or ``own``, both by hand, or that of a client: ``sdk`` or
-``official`` (Apache Pulsar's Python client). ``--against CHECKOUT`` measures servers from another
-tree in turn with this one, in ``--rounds``. ``--apache HOME`` measures Apache Pulsar itself in turn
-(``bench.apache_pulsar`` says where it comes from), both with three bookies and three copies; it
-has one round more, at first, to be warm.
+A case is ``kind-protocol-count-connections``: ``readers``, ``replicas`` (readers at a broker that
+does not own the topic; with ``sdk``) or ``subscriptions`` (durable ones, with an
+acknowledgement of each message), how many there are, and over how many connections. The protocol is
+``binary`` (Apache Pulsar's) or ``own``, both by hand, or that of a client: ``sdk`` or ``official``
+(Apache Pulsar's Python client). ``--against CHECKOUT`` measures servers from another tree in turn
+with this one, in ``--rounds``. ``--apache HOME`` measures Apache Pulsar itself in turn
+(``bench.apache_pulsar`` says where it comes from), both with three bookies and three copies; it has
+one round more, at first, to be warm.
 
 Messages of 1 KB are published one by one: first at a rate at which about ``PACED`` of them a second
 are delivered, then as fast as they can be. Printed are deliveries a second of the second part, CPU
@@ -69,6 +70,8 @@ CASES: Final = (
     "readers-own-1-1",
     "readers-own-1000-1",
     "readers-own-1000-10",
+    "readers-sdk-1000-10",
+    "replicas-sdk-1000-10",
     "subscriptions-binary-1-1",
     "subscriptions-binary-100-10",
     "subscriptions-binary-1000-10",
@@ -103,7 +106,9 @@ class Target:
 class Consumers(Protocol):
     """Consumers that share a connection."""
 
-    async def subscribe(self, names: Sequence[str], *, durable: bool) -> None: ...
+    async def subscribe(self, names: Sequence[str], *, durable: bool) -> None:
+        """Open one after another: ``durable`` subscriptions, or readers from the end on."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -295,9 +300,12 @@ class OwnConsumers:
 class SdkConsumers:
     """The same with the client of this system."""
 
-    def __init__(self, topic: str, on_entries: Callable[[int], None], url: str) -> None:
+    def __init__(
+        self, topic: str, on_entries: Callable[[int], None], url: str, *, replica: bool
+    ) -> None:
         self._topic = topic
         self._on_entries = on_entries
+        self._replica = replica
         self._client = pulsarish.asyncio.Client(url)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -308,7 +316,9 @@ class SdkConsumers:
                 self._tasks.append(asyncio.create_task(self._consume(consumer)))
             else:
                 latest = pulsarish.MessageId.latest
-                reader = await self._client.create_reader(self._topic, latest)
+                reader = await self._client.create_reader(
+                    self._topic, latest, replica=self._replica
+                )
                 self._tasks.append(asyncio.create_task(self._read(reader)))
 
     async def _consume(self, consumer: pulsarish.asyncio.Consumer) -> None:
@@ -436,7 +446,9 @@ async def measure(
         elif protocol == "binary":
             consumers = await BinaryConnection.open(target.pulsar, topic, publishing.on_entries)
         elif protocol == "sdk":
-            consumers = SdkConsumers(topic, publishing.on_entries, target.own)
+            consumers = SdkConsumers(
+                topic, publishing.on_entries, target.own, replica=kind == "replicas"
+            )
         else:
             consumers = OfficialConsumers(topic, publishing.on_entries, target.pulsar)
         opened.append(consumers)
@@ -479,19 +491,21 @@ def measured(target: Target, topic: str, case: str) -> Figures:
 
 
 @contextmanager
-def running(bookies: int) -> Iterator[Target]:
-    """A cluster of this system, with one broker."""
+def running(bookies: int, brokers: int) -> Iterator[Target]:
+    """A cluster of this system. The last broker is measured, and the first one owns the topic."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     # A broker that is too busy to answer keeps its topic.
-    settings = [f"framed_port={port}", "metadata_session_timeout_ms=60000"]
-    with running_cluster(bookies=bookies, broker=settings) as cluster:
-        broker = cluster.pid("broker-1")
+    settings = ["metadata_session_timeout_ms=60000"]
+    if brokers == 1:
+        settings.append(f"framed_port={port}")
+    with running_cluster(bookies=bookies, brokers=brokers, broker=settings) as cluster:
+        broker = cluster.pid(f"broker-{brokers}")
         assert broker is not None
-        urls = cluster.service_urls()
-        framed = f"{FRAMED}127.0.0.1:{port}"
-        yield Target(broker, pids_of(cluster), urls["pulsar"], urls["pulsarish"], framed)
+        first = f"pulsar://127.0.0.1:{cluster.node('broker-1').ports['pulsar']}"
+        own = cluster.service_urls()["pulsarish"]
+        yield Target(broker, pids_of(cluster), first, own, f"{FRAMED}127.0.0.1:{port}")
 
 
 def compare(case: str, trees: Sequence[Path | None], apache: Served | None, rounds: int) -> str:
@@ -506,7 +520,8 @@ def compare(case: str, trees: Sequence[Path | None], apache: Served | None, roun
                 found[0].clear()
                 continue
         for side, tree in zip(found[-len(trees) :], trees, strict=True):
-            with servers_from(tree), running(1 if apache is None else 3) as target:
+            brokers = 2 if case.startswith("replicas") else 1
+            with servers_from(tree), running(1 if apache is None else 3, brokers) as target:
                 side.append(measured(target, topic, case))
     cells = []
     for key in found[0][0]:
