@@ -32,8 +32,9 @@ async def word(address: str, what: bytes) -> str:
     return answer.decode()
 
 
-def test_four_letter_words_and_health() -> None:
+def test_four_letter_words_and_health(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(daemon: MetadataDaemon, address: str) -> None:
+        assert "for production run an ensemble" in caplog.text
         client = RawClient(address)
         assert await client.connect()
         await client.request(CREATE, create("/e", flags=1))

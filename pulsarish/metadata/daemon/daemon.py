@@ -207,6 +207,10 @@ class MetadataDaemon:
             sessions=len(tree.sessions),
             zxid=tree.zxid,
         )
+        _log.warning(
+            "this is the only metadata server, on one disk: for production run an ensemble of "
+            "ZooKeeper instead"
+        )
         return self._listeners[0]
 
     @property
