@@ -42,6 +42,9 @@ def _chains(rules: ownership_model.Rules) -> Exploration[ownership_model.Chain]:
         (4, 1, Bounds(1, changes=1)),
         (3, 1, Bounds(2, ahead=True)),
         (3, 1, Bounds(2, lacs=True)),
+        (3, 1, Bounds(2, shown=True)),
+        (3, 2, Bounds(1, shown=True)),
+        (4, 1, Bounds(1, changes=1, shown=True)),
     ],
 )
 def test_no_way_through_the_ledger_protocol_loses_anything(
@@ -62,6 +65,8 @@ def test_no_way_through_the_ledger_protocol_loses_anything(
         (Quorums(3, 3, 1), 1, Bounds(2)),
         (Quorums(2, 2, 2), 1, Bounds(2, changes=1)),  # Qa = Qw: one negative is enough
         (Quorums(3, 3, 3), 1, Bounds(2)),
+        (Quorums(3, 2, 2), 1, Bounds(2, shown=True)),
+        (Quorums(2, 2, 1), 1, Bounds(1, changes=1, shown=True)),
     ],
 )
 def test_other_quorums_lose_nothing_either(
@@ -103,6 +108,12 @@ def test_a_safeguard_of_the_ledger_protocol_that_is_removed_is_missed(
     found = _ledgers(Bounds(2, changes=1), bookies=4, rules=rules)
     assert found.broken == invariant, found
     assert len(found.way) < 15
+
+
+def test_what_a_bookie_shows_before_it_has_fenced_divides_writer_and_recoverer() -> None:
+    found = _ledgers(Bounds(1, shown=True), rules=Rules(show_after_fence=False))
+    assert found.broken == "NoDivergence"
+    assert any(step.endswith("is shown too early") for step in found.way)
 
 
 def test_a_change_that_recovery_shows_too_early_divides_two_recoverers() -> None:

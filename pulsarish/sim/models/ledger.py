@@ -39,6 +39,7 @@ class Rules(NamedTuple):
     wait_for_change: bool = True  # rule 2
     enough_negatives: bool = True  # rule 6
     limbo: bool = True  # rule 7
+    show_after_fence: bool = True  # rule 6
 
 
 class Quorums(NamedTuple):
@@ -291,6 +292,21 @@ def fence(ledger: Ledger, number: int, index: int, lac: int | None = None) -> Le
     )
 
 
+def show(ledger: Ledger, number: int, index: int) -> Ledger | None:
+    """Let a recoverer get what a bookie has from its LAC on, before enough bookies are fenced.
+
+    It comes with the answer to a fence, and was read when that was durable.
+    """
+    bookie = ledger.bookies[index]
+    if ledger.recoverers[number].phase != FENCING or bookie.places[-1] < 0:
+        return None
+    entry = max(bookie.lac, 0)
+    while bookie.entries >> entry & 1:
+        ledger = find(ledger, number, entry)
+        entry += 1
+    return deny(ledger, number, index, entry)
+
+
 def begin_reading(ledger: Ledger, rules: Rules, number: int) -> Ledger | None:
     """Let a recoverer read, when every write quorum of the last segment has answered the fence
     often enough (rule 5).
@@ -314,11 +330,8 @@ def begin_reading(ledger: Ledger, rules: Rules, number: int) -> Ledger | None:
         )
         for bookie in ledger.bookies
     )
-    return _recoverer(
-        ledger._replace(bookies=bookies),
-        number,
-        recoverer._replace(phase=READING, lac=lac, entry=lac + 1, written=lac),
-    )
+    reading = recoverer._replace(phase=READING, lac=lac, entry=lac + 1, written=lac)
+    return _recoverer(ledger._replace(bookies=bookies), number, _advanced(reading))
 
 
 def read(ledger: Ledger, rules: Rules, number: int, index: int, entry: int) -> Ledger | None:
@@ -359,10 +372,18 @@ def deny(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
 def find(ledger: Ledger, number: int, entry: int) -> Ledger:
     """Let a recoverer find a copy of an entry: one is enough."""
     recoverer = ledger.recoverers[number]
-    found, at = recoverer.found | 1 << entry, recoverer.entry
-    while found >> at & 1:
+    recoverer = recoverer._replace(found=recoverer.found | 1 << entry)
+    if recoverer.phase == READING:
+        recoverer = _advanced(recoverer)
+    return _recoverer(ledger, number, recoverer)
+
+
+def _advanced(recoverer: Recoverer) -> Recoverer:
+    """Return a recoverer behind the entries that it has found in a row."""
+    at = recoverer.entry
+    while recoverer.found >> at & 1:
         at += 1
-    return _recoverer(ledger, number, recoverer._replace(found=found & ~((1 << at) - 1), entry=at))
+    return recoverer._replace(found=recoverer.found & ~((1 << at) - 1), entry=at)
 
 
 def rewrite(ledger: Ledger, index: int, entry: int, lac: int) -> Ledger:

@@ -43,6 +43,8 @@ class Bounds(NamedTuple):
     """Whether bookies are sent the last confirmed entry without an entry that brings it."""
     ahead: bool = False
     """Whether a recoverer continues to read while what it found is written back."""
+    shown: bool = False
+    """Whether a bookie's answer to a fence may show what it has."""
 
 
 class Explored(NamedTuple):
@@ -181,11 +183,23 @@ def _recovery_steps(ledger: Ledger, rules: Rules, bounds: Bounds) -> Iterator[St
         elif recoverer.phase == FENCING:
             for index, bookie in enumerate(ledger.bookies):
                 if not bookie.heard[number]:
-                    after = model.fence(ledger, number, index)
-                    if after is not None:
-                        yield f"{who} fences", model.begin_reading(after, rules, number) or after
+                    yield from _fence(ledger, rules, bounds, number, index)
         elif recoverer.phase == READING:
             yield from _read_and_write(ledger, rules, bounds, number)
+
+
+def _fence(ledger: Ledger, rules: Rules, bounds: Bounds, number: int, index: int) -> Iterator[Step]:
+    who = f"recoverer {number}"
+    if bounds.shown and not rules.show_after_fence:
+        yield f"{who} is shown too early", model.show(ledger, number, index)
+    after = model.fence(ledger, number, index)
+    if after is None:
+        return
+    yield f"{who} fences", model.begin_reading(after, rules, number) or after
+    if bounds.shown and rules.show_after_fence:
+        shown = model.show(after, number, index)
+        assert shown is not None
+        yield f"{who} fences, and is shown", model.begin_reading(shown, rules, number) or shown
 
 
 def _read_and_write(ledger: Ledger, rules: Rules, bounds: Bounds, number: int) -> Iterator[Step]:
