@@ -328,7 +328,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 32 << 20
     control_answer_size_bytes: Annotated[
-        int, Meta(ge=1024, description="Bytes that one recovery read answers, at most.")
+        int, Meta(ge=1024, description="Bytes that one recovery read or fence answers, at most.")
     ] = 4 << 20
     max_frame_size_bytes: Annotated[
         int,
