@@ -107,8 +107,8 @@ class ReadCache:
         run = _Run()
         for place, record in zip(places, records, strict=True):
             known = self._run_of.get(place)
-            if known is not None and place in known.records:
-                continue  # another reader has read it at the same time
+            if place in run.records or (known is not None and place in known.records):
+                continue  # another read, of this request or another one, wanted it too
             size_bytes = place[2] + ENTRY_OVERHEAD_BYTES
             if (
                 len(run.places) >= _RUN_ENTRIES_MAX

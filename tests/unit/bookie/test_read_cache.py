@@ -147,6 +147,14 @@ def test_what_two_readers_read_at_the_same_time_counts_as_read_once() -> None:
     assert cache.entries_count == 18, "and what has left is remembered"
 
 
+def test_an_entry_that_two_reads_of_one_request_want_is_kept_once() -> None:
+    cache = fitting(200)
+    numbers = [1, 2, 1, *range(150), 2]
+    cache.put([place(number) for number in numbers], [record(number) for number in numbers])
+    cache.check()
+    assert cache.entries_count == 150
+
+
 def test_records_that_were_read_together_are_kept_and_dropped_one_by_one() -> None:
     cache = fitting(200)
     many = range(150)
