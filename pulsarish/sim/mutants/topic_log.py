@@ -44,8 +44,24 @@ LOG_SCENARIOS: Final[dict[str, LogSettings]] = {
         blackout_seconds=0.7,
         entries_per_ledger=200,
     ),
+    "power of all copies": LogSettings(
+        seconds=10.0,
+        kinds=("slow_disk",),
+        quorums=(3, 3, 3),
+        rival_chance=0.0,
+        stay_seconds=20.0,
+        blackout_seconds=0.7,
+        entries_per_ledger=200,
+    ),
     "cursors": LogSettings(
         seconds=5.0, kinds=("slow_metadata",), rival_chance=0.0, node_writes_max=0, dies_chance=0.6
+    ),
+    "ranges": LogSettings(
+        seconds=5.0,
+        kinds=("slow_metadata",),
+        rival_chance=0.0,
+        node_writes_max=0,
+        entries_per_ledger=4,
     ),
 }
 """Settings by what they stress."""
@@ -198,7 +214,8 @@ LOG_MUTANTS: Final = (
         "ledger lacks (Pulsar's #7490)",
         (4,),
         replacing(ChainCore, "recovered", _resend_everything),
-        "power",
+        "power of all copies",
+        seeds=80,
     ),
     _mutant(
         "last_ledger_not_fenced",
@@ -235,7 +252,7 @@ LOG_MUTANTS: Final = (
         "a snapshot has the acknowledged entries of every ledger",
         (16,),
         replacing(CursorImage, "of", _first_set_only),
-        "cursors",
+        "ranges",
     ),
     _mutant(
         "trim_without_cursors",
