@@ -170,7 +170,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
                 "readers; 0: none are kept."
             ),
         ),
-    ] = 64 << 20
+    ] = 0
     entry_log_size_bytes: Annotated[
         int, Meta(ge=4096, description="Above this size a new entry log begins.")
     ] = 512 << 20

@@ -63,7 +63,7 @@ def reads_of_logs(bench: BookieBench) -> int:
 
 
 def test_readers_come_back_without_a_read_of_the_log() -> None:
-    bench = BookieBench(1)
+    bench = BookieBench(1, read_cache_size_bytes=1 << 20)
 
     async def scenario() -> None:
         await cached(bench, 1)
@@ -77,7 +77,7 @@ def test_readers_come_back_without_a_read_of_the_log() -> None:
 
 
 def test_only_reads_that_say_so_use_the_cache() -> None:
-    bench = BookieBench(1)
+    bench = BookieBench(1, read_cache_size_bytes=1 << 20)
 
     async def scenario() -> None:
         await cached(bench, 1, 2)
@@ -104,7 +104,7 @@ async def _places(bench: BookieBench, ledger_id: int) -> list[Location]:
 
 
 def test_a_cached_entry_hides_no_damage_from_checks_recovery_and_the_scrubber() -> None:
-    bench = BookieBench(1)
+    bench = BookieBench(1, read_cache_size_bytes=1 << 20)
 
     async def scenario() -> None:
         await cached(bench, 1)
@@ -121,7 +121,7 @@ def test_a_cached_entry_hides_no_damage_from_checks_recovery_and_the_scrubber() 
 
 
 def test_a_record_that_does_not_match_its_checksum_is_not_kept() -> None:
-    bench = BookieBench(1)
+    bench = BookieBench(1, read_cache_size_bytes=1 << 20)
 
     async def scenario() -> None:
         await make_ledgers(bench, 1)
@@ -138,7 +138,7 @@ def test_a_record_that_does_not_match_its_checksum_is_not_kept() -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_what_recovery_writes_is_read_instead_of_what_was_cached(flushed: bool) -> None:
-    bench = BookieBench(1)
+    bench = BookieBench(1, read_cache_size_bytes=1 << 20)
 
     async def scenario() -> None:
         await cached(bench, 1)
@@ -154,7 +154,7 @@ def test_what_recovery_writes_is_read_instead_of_what_was_cached(flushed: bool) 
 
 
 def test_a_cached_ledger_is_gone_when_it_is_deleted() -> None:
-    bench = BookieBench(1)
+    bench = BookieBench(1, read_cache_size_bytes=1 << 20)
 
     async def scenario() -> None:
         await cached(bench, 1, 2)
@@ -169,7 +169,7 @@ def test_a_cached_ledger_is_gone_when_it_is_deleted() -> None:
 
 
 def test_a_cached_entry_without_a_row_of_the_index_is_not_there() -> None:
-    bench = BookieBench(1)
+    bench = BookieBench(1, read_cache_size_bytes=1 << 20)
 
     async def scenario() -> None:
         await cached(bench, 1)
@@ -186,7 +186,7 @@ def test_a_cached_entry_without_a_row_of_the_index_is_not_there() -> None:
 
 
 def test_compaction_moves_what_is_cached() -> None:
-    bench = BookieBench(1)
+    bench = BookieBench(1, read_cache_size_bytes=1 << 20)
 
     async def scenario() -> None:
         await cached(bench, 1, 2, 3)
@@ -211,7 +211,7 @@ def test_compaction_moves_what_is_cached() -> None:
 
 
 def test_nothing_is_kept_when_the_cache_is_off() -> None:
-    bench = BookieBench(1, read_cache_size_bytes=0)
+    bench = BookieBench(1)
 
     async def scenario() -> None:
         await make_ledgers(bench, 1)
