@@ -36,7 +36,7 @@ from pulsarish.model.errors import (
 )
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import ScopeKind
-from pulsarish.runtime.seams import Op, StreamBroken, World
+from pulsarish.runtime.seams import Conflict, Op, StreamBroken, World
 from pulsarish.security.credentials import Caller
 from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.sim.world.metadata_service import METADATA
@@ -339,6 +339,10 @@ def _raising_later(_was: object) -> object:
     return fail
 
 
+async def _never(*_args: object, **_named: object) -> None:
+    await asyncio.Event().wait()
+
+
 def _once(raised: list[object]) -> Callable[[Any], object]:
     """Whatever is called raises the first time."""
 
@@ -459,9 +463,15 @@ def test_a_broker_whose_place_of_registration_was_deleted_registers_again() -> N
         _ = await _one_message(brokered)
         ((name, broker),) = brokered.cluster.brokers.items()
         node, life = brokered.node(name), brokered.node(name).incarnation
-        brokered.sim.metadata.expire(node.session_id)
-        await brokered.world.metadata.commit([Op("delete", paths.BROKERS)])
         async with brokered.world.clock.timeout(30.0):
+            while True:
+                brokered.sim.metadata.expire(node.session_id)
+                try:
+                    await brokered.world.metadata.commit([Op("delete", paths.BROKERS)])
+                    break
+                except Conflict:
+                    # It had registered again already.
+                    continue
             while not await _is_registered(brokered, broker):
                 await brokered.world.clock.sleep(0.1)
         await _still_works(brokered, life)
@@ -568,10 +578,11 @@ def test_who_waits_for_an_unload_that_is_cancelled_is_told_to_try_again() -> Non
         async def cancel_the_first(world: World) -> None:
             bundle = await topics.bundle(TopicName.parse(TOPIC))
             loop = asyncio.get_running_loop()
-            with replaced(LoadedTopics, "_close_bundle", _raising_later):
+            with replaced(LoadedTopics, "_close_bundle", lambda _was: _never):
                 first = loop.create_task(topics.unload_bundle(bundle))
+                await brokered.until(lambda: bundle in topics.bundles._leaving)
                 second = loop.create_task(topics.unload_bundle(bundle))
-                await world.clock.sleep(0.05)
+                await world.clock.sleep(5.0)
                 first.cancel()
                 with pytest.raises(ServiceNotReady):
                     await second

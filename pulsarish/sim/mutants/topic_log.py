@@ -215,7 +215,6 @@ LOG_MUTANTS: Final = (
         (4,),
         replacing(ChainCore, "recovered", _resend_everything),
         "power of all copies",
-        seeds=80,
     ),
     _mutant(
         "last_ledger_not_fenced",
