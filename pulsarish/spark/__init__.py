@@ -25,7 +25,8 @@ def register(spark: Any) -> None:
 
     Spark pushes filters down to Python data sources only when the session enables it.
     """
-    from pulsarish.spark.source import PulsarishDataSource
+    from pulsarish.spark.source import PulsarishDataSource, variables_of_streams
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(PulsarishDataSource.of_session(spark))
+    with variables_of_streams(spark):
+        spark.dataSource.register(PulsarishDataSource.of_session(spark))

@@ -6,14 +6,44 @@ before it is needed.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource
 
 from pulsarish.spark import columns
 
-__all__ = ["PulsarishDataSource"]
+__all__ = ["PulsarishDataSource", "variables_of_streams"]
+
+_SET_BY_STREAMS: Final = (
+    "SPARK_LOCAL_DIRS",
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+    "SPARK_PYTHON_RUNTIME",
+)
+"""Variables that each stream of Spark 4 sets for its Python workers."""
+
+
+@contextmanager
+def variables_of_streams(spark: Any) -> Iterator[None]:
+    """Have what is registered in the block know the variables that streams set.
+
+    Streams set them in the one map of the registered source, a ``HashMap`` without a lock. Two that
+    started at the same time added them side by side, which spoiled the map's size, and from then on
+    each task failed with ``OptionalDataException``. Now they only replace values.
+    """
+    environment: dict[str, str] = {}
+    with suppress(PySparkException):  # a session of Spark Connect does not expose it
+        environment = spark.sparkContext.environment
+    added = [name for name in _SET_BY_STREAMS if name not in environment]
+    environment.update(dict.fromkeys(added, ""))
+    try:
+        yield
+    finally:
+        for name in added:
+            del environment[name]
 
 
 class PulsarishDataSource(DataSource):

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+import pulsarish.spark
 from pulsarish.local_cluster.processes import Cluster
 from tests.spark.support import Collected, admin_of, publish, sink
 
@@ -19,6 +21,23 @@ pytestmark = pytest.mark.timeout(600)  # a Spark session, and many batches
 
 def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last)]
+
+
+def test_streams_that_start_together_add_nothing_to_the_one_map_of_the_source(
+    spark: SparkSession,
+) -> None:
+    """Spark puts variables into it without a lock."""
+    before = dict(spark.sparkContext.environment)
+    pulsarish.spark.register(spark)
+    assert spark.sparkContext.environment == before
+    sources = cast("Any", spark)._jsparkSession.sessionState().dataSourceManager()
+    variables = dict(sources.lookupDataSource("pulsarish").dataSourceCls().envVars())
+    assert {
+        "SPARK_LOCAL_DIRS",
+        "SPARK_AUTH_SOCKET_TIMEOUT",
+        "SPARK_BUFFER_SIZE",
+        "SPARK_PYTHON_RUNTIME",
+    } <= variables.keys()
 
 
 def test_a_query_goes_on_where_its_checkpoint_is(
