@@ -318,10 +318,10 @@ class Reader:
             item = spot[2].item
             checked = self._checked(data, item.ledger_id, spot[3], location)
             spot[0][spot[1]] = checked
-            if item.may_cache and checked is data:
+            if kept.limit_bytes and item.may_cache and checked is data:
                 read_locations.append(location)
                 read_records.append(data)
-        if kept.limit_bytes and read_records:
+        if read_records:
             kept.put(read_locations, read_records)
         if again:
             await self._fetch_moved(again, lane)

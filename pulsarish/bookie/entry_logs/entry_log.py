@@ -284,8 +284,10 @@ class EntryLogs:
     async def remove(self, log_id: int) -> None:
         """Delete a log's file durably."""
         assert log_id != self.current_id, "the log being written is never removed"
-        for key in [key for key in self._readers if key[1] == log_id]:
-            await self._readers.pop(key).close()
+        # All at once: another read may drop one of them while the first is being closed.
+        readers = [self._readers.pop(key) for key in list(self._readers) if key[1] == log_id]
+        for reader in readers:
+            await reader.close()
         await self._files.remove([self.path(log_id)])
 
     async def close(self) -> None:
