@@ -97,9 +97,9 @@ class Switch:
             )
         except CorruptData as error:
             _log.error(
-                "the switch of auto-recovery cannot be read and counts as on", exception=error
+                "the switch of auto-recovery cannot be read, and stays as it was", exception=error
             )
-            return AutoRecoverySwitch()
+            return self.now
 
     def _take(self, found: AutoRecoverySwitch) -> None:
         before, self.now = self.now, found
