@@ -11,11 +11,11 @@ import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.json_bodies import AutoRecoveryBody
+from pulsarish.broker.http.reason import reason_of
 from pulsarish.broker.http.route import Call, Parameter, Route, answer
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import AutoRecoverySwitch
-from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.topic_name import decode_segment
 from pulsarish.runtime.seams import Clock, HttpResponse
 
@@ -24,7 +24,6 @@ __all__ = ["AutoRecoveryRoutes"]
 _ROOT: Final = "/admin/v2/bookies/autorecovery"
 _DELAY: Final = _ROOT + "/lost-bookie-delay"
 _DELAY_MAX_SECONDS: Final = 365 * 86_400
-_REASON_CHARS_MAX: Final = 500
 
 
 class AutoRecoveryRoutes:
@@ -108,11 +107,7 @@ class AutoRecoveryRoutes:
         )
 
     async def _disable(self, call: Call) -> HttpResponse:
-        reason, now_ms = call.text("reason"), self._clock.wall_ms()
-        if len(reason) > _REASON_CHARS_MAX:
-            raise InvalidArgument(
-                f"reason has {len(reason)} characters, and {_REASON_CHARS_MAX} are the most"
-            )
+        reason, now_ms = reason_of(call), self._clock.wall_ms()
         return await self._change(
             lambda now: msgspec.structs.replace(
                 now, off_since_ms=now.off_since_ms or now_ms, reason=reason or now.reason

@@ -9,18 +9,18 @@ from typing import Final
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.bookie_names import BookieInstance, find_instance, registration_of
 from pulsarish.broker.http.json_bodies import ReadOnlyBody
+from pulsarish.broker.http.reason import reason_of
 from pulsarish.broker.http.route import Call, Parameter, Route, answer
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BookieRegistration, ReadOnlyBookie
-from pulsarish.model.errors import InvalidArgument, NotAllowed
+from pulsarish.metadata.records import BookieRegistration, Cookie, ReadOnlyBookie
+from pulsarish.model.errors import NotAllowed, NotFound
 from pulsarish.runtime.seams import Clock, HttpResponse
 
 __all__ = ["ReadOnlyRoutes"]
 
 _PATTERN: Final = "/admin/v2/bookies/read-only/{bookie}"
-_REASON_CHARS_MAX: Final = 500
 
 
 class ReadOnlyRoutes:
@@ -70,12 +70,14 @@ class ReadOnlyRoutes:
         return await self._answer(await find_instance(self._records, call["bookie"]))
 
     async def _set(self, call: Call) -> HttpResponse:
-        reason, now_ms = call.text("reason"), self._clock.wall_ms()
-        if len(reason) > _REASON_CHARS_MAX:
-            raise InvalidArgument(
-                f"reason has {len(reason)} characters, and {_REASON_CHARS_MAX} are the most"
-            )
+        reason, now_ms = reason_of(call), self._clock.wall_ms()
         bookie = await find_instance(self._records, call["bookie"])
+        cookie = await self._records.get(paths.cookie(bookie.bookie_id), Cookie)
+        if cookie is None or cookie[0].instance_id != bookie.instance_id:
+            raise NotFound(
+                f"there is no bookie instance {bookie.instance_id!r}, or not any more: give the id "
+                "of a bookie, as in: pulsarish bookies list"
+            )
         if not call.flag("force"):
             await self._check_enough_without(bookie)
         path = paths.read_only_bookie(bookie.instance_id)

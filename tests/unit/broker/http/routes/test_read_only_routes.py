@@ -47,6 +47,8 @@ def test_a_request_is_stored_for_the_instance_and_refused_when_too_few_are_left(
             )
         with pytest.raises(NotFound, match="'b9'"):
             await ask("PUT", "b9")
+        with pytest.raises(NotFound, match="there is no bookie instance 'b1~0', or not any more"):
+            await ask("PUT", "b1~0", force=True)
         with pytest.raises(NotAllowed, match="without b1 1 bookies are writable, and 2 hold each"):
             await ask("PUT", "b1", reason="disk")
         state = await ask("PUT", "b1", reason="disk", force=True)
