@@ -26,6 +26,7 @@ _FOLLOW_SECONDS: Final = 10.0
 _PAUSE_FACTOR: Final = 10
 _ASKED_MAX: Final = 200
 """Ledgers that one request asks to recover."""
+_RECOVER_COLUMNS: Final = ["ledgerId", "state", "entries", "isLeaving", "reason"]
 
 
 @click.group(cls=AdminGroup)
@@ -186,15 +187,16 @@ def _wait_until_left(label: str, look: Callable[[], int], wait_seconds: float) -
 
     A look at very many ledgers takes long, so the pause grows with it.
     """
-    deadline = time.monotonic() + wait_seconds
+    began = time.monotonic()
+    deadline = began + wait_seconds
     left = total = look()
     with Progress(label, total=total) as progress:
-        while left and time.monotonic() < deadline:
+        while left and (now := time.monotonic()) < deadline:
+            pause = max(_LOOK_SECONDS, _PAUSE_FACTOR * (now - began))
+            time.sleep(min(pause, deadline - now))
             began = time.monotonic()
             left = look()
             progress.done(max(0, total - left))
-            if left:
-                time.sleep(max(_LOOK_SECONDS, _PAUSE_FACTOR * (time.monotonic() - began)))
     return not left
 
 
@@ -247,8 +249,8 @@ def recover(
     strange = sorted({*ledgers} - {row["ledgerId"] for row in rows})
     if strange:
         raise NotFound(f"no ledger of bookie {bookie}: {', '.join(map(str, strange))}")
-    if dry_run or not rows:
-        print_table(rows, ["ledgerId", "state", "entries", "isLeaving", "reason"], output)
+    if dry_run:
+        print_table(rows, _RECOVER_COLUMNS, output)
         return
     say_if_off(admin)
     for start in range(0, len(rows), _ASKED_MAX):
@@ -262,11 +264,11 @@ def recover(
 
     is_over = _wait_until_left(f"copying what {bookie} holds", look, wait_seconds)
     if output == "json":
-        print_json({"ledgersLeft": rows, "done": is_over})
+        print_json({"ledgersLeft": len(rows), "ledgers": rows, "done": is_over})
     elif is_over:
         say(f"no ledger{' of these' if ledgers else ''} names bookie {bookie} any more")
     else:
-        print_table(rows, ["ledgerId", "state", "entries", "isLeaving", "reason"], output)
+        print_table(rows, _RECOVER_COLUMNS, output)
         say(
             f"{len(rows)} ledgers still name bookie {bookie}; auto-recovery continues. Run the "
             "command again to wait longer"

@@ -57,6 +57,14 @@ def test_the_command_asks_for_all_ledgers_and_waits_until_none_names_the_bookie(
     assert ("PUT", RECOVER, {"ledgers": [3, 12]}) in server.requests
 
 
+def test_a_bookie_that_no_ledger_names_is_done_at_once(server: AdminServer) -> None:
+    server.answer(f"GET {LEDGERS}", body=page())
+    done = run(server, "bookies", "recover", "b", "-o", "json")
+    assert json.loads(done.stdout) == {"ledgersLeft": 0, "ledgers": [], "done": True}
+    assert "no ledger names bookie b" in run(server, "bookies", "recover", "b").stderr
+    assert all(method == "GET" for method, _, _ in server.requests)
+
+
 def test_one_ledger_is_asked_for_alone_and_one_that_does_not_name_it_is_refused(
     server: AdminServer,
 ) -> None:
@@ -74,7 +82,9 @@ def test_what_is_left_when_the_time_is_over_is_shown(server: AdminServer) -> Non
     server.answer(f"PUT {RECOVER}", body={"ledgers": [3]})
     done = run(server, "bookies", "recover", "b", "--wait-seconds", "0.01", "-o", "json")
     assert done.exit_code == 1
-    assert [row["ledgerId"] for row in json.loads(done.stdout)["ledgersLeft"]] == [3]
+    shown = json.loads(done.stdout)
+    assert (shown["ledgersLeft"], shown["done"]) == (1, False)
+    assert [row["ledgerId"] for row in shown["ledgers"]] == [3]
     assert run(server, "bookies", "recover", "b", "--wait-seconds", "0").exit_code == 0
 
 
