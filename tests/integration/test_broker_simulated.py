@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pulsarish.broker.topics.load_turns import AT_ONCE_MAX, WaitingLoad
+from pulsarish.broker.topics.load_turns import AT_ONCE_MAX, LoadLine
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.model.errors import (
@@ -529,10 +529,16 @@ def test_a_topic_that_others_look_for_is_made_for_whoever_wants_it_made() -> Non
     run(scenario)
 
 
-class _Holding(WaitingLoad):
+class _Holding:
     """A load that takes a turn and does not end."""
 
-    def begin(self, _turn: int) -> None:
+    def __init__(self) -> None:
+        self.lines: list[LoadLine] = []
+
+    def begin(self, turn: int) -> None:
+        pass
+
+    def give_up(self, error: PulsarishError) -> None:
         pass
 
 

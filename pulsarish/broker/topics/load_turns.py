@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, TooManyRequests
 from pulsarish.runtime.seams import Clock, Tasks
@@ -25,22 +25,19 @@ AT_ONCE_MAX: Final = 64
 LATE_SECONDS: Final = 1.0
 
 
-class WaitingLoad:
-    """A load as the turns know it."""
+class WaitingLoad(Protocol):
+    """A load as the turns know it. It may be a key."""
 
-    __slots__ = ("lines",)
-
-    def __init__(self) -> None:
-        self.lines: list[LoadLine] = []
-        """The lines in which it waits, one for each client that wants it; none once it began."""
+    lines: list[LoadLine]
+    """The lines in which it waits, one for each client that wants it; none once it began."""
 
     def begin(self, turn: int) -> None:
         """Begin now. The turn must be ended with its number."""
-        raise NotImplementedError
+        ...
 
     def give_up(self, error: PulsarishError) -> None:
         """End without having begun: it is in no line any more."""
-        raise NotImplementedError
+        ...
 
 
 class LoadLine:

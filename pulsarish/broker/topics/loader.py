@@ -19,7 +19,7 @@ from pulsarish.broker.ownership.served_bundles import ServedBundles
 from pulsarish.broker.policies.live import LivePolicies
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective
-from pulsarish.broker.topics.load_turns import LoadLine, LoadTurns, WaitingLoad
+from pulsarish.broker.topics.load_turns import LoadLine, LoadTurns
 from pulsarish.broker.topics.policy_enforcement import check_quota
 from pulsarish.broker.topics.quota_watch import QuotaWatch
 from pulsarish.broker.topics.topic import Topic
@@ -51,10 +51,20 @@ _FAILED_LOADS_MAX: Final = 1_000  # number of topics whose last failed load is r
 _log = get_logger("broker.topics")
 
 
-class _Load(WaitingLoad):
+class _Load:
     """A topic that is to be loaded. ``done`` is set when that has ended, with success or not."""
 
-    __slots__ = ("_loader", "create", "done", "error", "name", "on_created", "since_ms", "topic")
+    __slots__ = (
+        "_loader",
+        "create",
+        "done",
+        "error",
+        "lines",
+        "name",
+        "on_created",
+        "since_ms",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -65,7 +75,7 @@ class _Load(WaitingLoad):
         create: bool,
         on_created: OnCreated | None,
     ) -> None:
-        super().__init__()
+        self.lines: list[LoadLine] = []
         self.name = name
         self.create = create
         self.on_created = on_created

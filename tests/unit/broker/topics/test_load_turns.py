@@ -7,22 +7,16 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from pulsarish.broker.topics.load_turns import (
-    AT_ONCE_MAX,
-    LATE_SECONDS,
-    LoadLine,
-    LoadTurns,
-    WaitingLoad,
-)
+from pulsarish.broker.topics.load_turns import AT_ONCE_MAX, LATE_SECONDS, LoadLine, LoadTurns
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, TooManyRequests
 from pulsarish.sim.world.world import Simulation
 
 PLACES = 10_000
 
 
-class Load(WaitingLoad):
+class Load:
     def __init__(self, loads: Loads, name: int) -> None:
-        super().__init__()
+        self.lines: list[LoadLine] = []
         self.name = name
         self.error: PulsarishError | None = None
         self._loads = loads
