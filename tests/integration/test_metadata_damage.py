@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pulsarish.cli import metadata as commands
+from pulsarish.cli.metadata import repairs as commands
 from pulsarish.metadata.process import open_store
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import Op

@@ -12,7 +12,8 @@ from typing import Any
 import click
 import pytest
 
-from pulsarish.cli import metadata as commands
+from pulsarish.cli.metadata import backups as commands
+from pulsarish.cli.metadata.trees import records_of, tree_at
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import Cookie, RestoredTree
 from pulsarish.model.errors import MetadataUnavailable
@@ -39,8 +40,8 @@ def write(url: str, nodes: dict[str, bytes]) -> None:
     directory.mkdir(exist_ok=True)
 
     async def work() -> None:
-        async with commands._tree(url) as world:
-            records = commands._records(world)
+        async with tree_at(url) as world:
+            records = records_of(world)
             for path, data in nodes.items():
                 await records.make_parents(path)
                 await records.commit([Op("create", path, data)])
