@@ -7,11 +7,12 @@ from functools import partial
 import pytest
 
 from pulsarish.sim.mutants.catalogue import MUTANTS
+from pulsarish.sim.mutants.cluster import unheard_answers
 from pulsarish.sim.workloads.minimise import minimise, try_seed
 
 RUNS_MAX = 5
-# Those that fail now, and more, since schedules move with the code.
-SEEDS = (21, 37, *range(40))
+# The runs of the first two are short.
+SEEDS = (18, 28, *range(40))
 
 
 @pytest.mark.timeout(600)  # about ten seeds
@@ -19,7 +20,7 @@ def test_a_seed_that_a_mutant_breaks_is_told_with_a_few_of_its_faults() -> None:
     mutant = MUTANTS["deduplication_forgets"]
     with mutant.patch():
         # One that does not fail by itself: it takes some of its faults.
-        trials = ((seed, try_seed(seed)) for seed in SEEDS)
+        trials = ((seed, try_seed(seed, unheard_answers(seed))) for seed in SEEDS)
         failing = (
             (seed, trial) for seed, trial in trials if trial.kinds and not try_seed(seed, []).kinds
         )

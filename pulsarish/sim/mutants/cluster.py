@@ -51,7 +51,7 @@ from pulsarish.sim.workloads.cluster import Result, run_seed
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, all_replaced, replacing
 from pulsarish.sim.world.faults import Fault
 
-__all__ = ["CLUSTER_MUTANTS", "SMALL", "judge"]
+__all__ = ["CLUSTER_MUTANTS", "SMALL", "judge", "unheard_answers"]
 
 
 def _receipt_before_durable(_was: object) -> object:
@@ -291,6 +291,19 @@ def _dying_brokers(seed: int) -> list[Fault]:
     return faults
 
 
+def unheard_answers(seed: int) -> list[Fault]:
+    """Let brokers die whose producers no longer hear what was stored, and so send it again."""
+    rng = random.Random(f"{seed}:unheard")
+    faults: list[Fault] = []
+    at = rng.uniform(1.0, 2.0)
+    while at < 10.0:
+        for broker in ("broker0", "broker1"):
+            faults += [Fault(at, "cut", broker, app, 1.0, 0.0) for app in ("app0", "app1")]
+            faults.append(Fault(at + 0.6, "crash", broker, broker, 0.3, 0.0))
+            at += rng.uniform(1.5, 2.5)
+    return sorted(faults, key=lambda fault: fault.at_seconds)
+
+
 def _sleeping_brokers(seed: int) -> list[Fault]:
     """Stop brokers in the middle of their work, for so long that other brokers take over.
 
@@ -326,6 +339,10 @@ def _check_resumed(seed: int) -> None:
 
 def _check_dying(seed: int) -> None:
     judge(run_seed(seed, faults=_dying_brokers(seed), settings=SMALL, extras=()))
+
+
+def _check_unheard(seed: int) -> None:
+    judge(run_seed(seed, faults=unheard_answers(seed), settings=SMALL, extras=()))
 
 
 def _check_sleeping(seed: int) -> None:
@@ -458,6 +475,7 @@ CLUSTER_MUTANTS: Final = (
         "everything before them",
         (),
         replacing(DispatchLoop, "waits_at", _new_ones_first),
+        first=20,
     ),
     _mutant(
         "kept_entry_of_any_ledger",
@@ -513,9 +531,7 @@ CLUSTER_MUTANTS: Final = (
         "the marks of deduplication are rebuilt from snapshot and log before the first accept",
         (15,),
         replacing(Deduplication, "observe", _deduplication_forgets),
-        _check_dying,
-        seeds=40,
-        first=26,
+        _check_unheard,
     ),
     _mutant(
         "pending_taken_for_duplicate",
