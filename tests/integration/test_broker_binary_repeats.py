@@ -261,3 +261,39 @@ def test_no_client_makes_up_the_epoch_of_a_topic() -> None:
         await _still_serves(client)
 
     run(scenario)
+
+
+def test_a_name_that_is_in_use_is_refused_until_its_client_is_gone() -> None:
+    """A client that reconnects does not throw out another one, but what is dead leaves soon."""
+
+    async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
+        other = await BinaryClient.connect(world, BINARY)
+
+        async def refused(**fields: object) -> None:
+            answer = await other.open_producer(1, TOPIC, name="n", **fields)
+            assert answer.command.error.error == pb.PRODUCER_BUSY
+
+        await client.open_producer(1, TOPIC, name="n")
+        for epoch in (0, 1, 1_000):
+            await refused(epoch=epoch)
+        await world.clock.sleep(6.0)
+        assert not client.lost, "it answers"
+        client.send(1, 0, entry("n", 0))
+        await client.next(7)
+        # The same client's own, by its id.
+        assert (await client.open_producer(1, TOPIC, name="n", epoch=1)).command.type == 17
+        client.answers_pings = False
+        await refused(epoch=2)
+        await world.clock.sleep(6.0)
+        assert client.lost
+        assert (await other.open_producer(1, TOPIC, name="n", epoch=2)).command.type == 17
+        # A name that a broker chose belongs to one client.
+        third = await BinaryClient.connect(world, BINARY)
+        chosen = {"user_provided_producer_name": False}
+        made = await other.open_producer(2, TOPIC, name="", **chosen)
+        name = made.command.producer_success.producer_name
+        back = await third.open_producer(2, TOPIC, name=name, epoch=1, **chosen)
+        assert back.command.type == 17
+        assert (await other.next(15)).command.close_producer.producer_id == 2
+
+    run(scenario)

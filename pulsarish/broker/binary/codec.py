@@ -10,6 +10,7 @@ from typing import Final, cast
 from pulsarish.broker.clients.client_errors import to_client_error
 from pulsarish.broker.clients.commands import (
     NO_EPOCH,
+    NO_INSTANCE,
     AccessMode,
     Acknowledge,
     CloseConsumer,
@@ -178,6 +179,8 @@ def _open_producer(sent: pb.Producer) -> OpenProducer:
         schema=_schema(sent.schema) if sent.HasField("schema") else None,
         initial_subscription=sent.initial_subscription_name,
         topic_epoch=sent.topic_epoch if sent.HasField("topic_epoch") else NO_EPOCH,
+        # Clients of one name cannot be told apart, unless a broker chose the name for one of them.
+        instance=None if sent.user_provided_producer_name else NO_INSTANCE,
     )
 
 

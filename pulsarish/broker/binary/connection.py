@@ -85,6 +85,8 @@ _QUESTIONS_MAX: Final = 100
 
 At this number its further frames wait, and nothing is read.
 """
+_DOUBT_SECONDS: Final = 5.0
+"""A client that was asked whether it lives has this long to answer."""
 _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
 
@@ -159,7 +161,9 @@ class Connection(ContainedProtocol):
         self._holds_input = False
         self._wake = asyncio.Event()
         self._outbox = Outbox(
-            delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set
+            delivery_bytes_max=config.max_delivery_bytes_per_connection,
+            changed=self._wake.set,
+            doubt=self._doubt,
         )
         self.session: Session
         self._admitted = False
@@ -188,6 +192,7 @@ class Connection(ContainedProtocol):
         self._answers = Answers(self._held, self._urls_of)
         self._watches: dict[int, TopicWatch] = {}
         self._keep_alive_task: asyncio.Task[None] | None = None
+        self._is_in_doubt = False
 
     # -- callbacks of the transport
 
@@ -738,3 +743,18 @@ class Connection(ContainedProtocol):
                 self.abort(f"nothing was received for {limit} s")
             elif self._connected and now - self._received_at >= interval / 2:
                 self._reply(pb.Command(type=_PING, ping=pb.Ping()))
+
+    def _doubt(self) -> None:
+        """Ask the client whether it lives: another one asks for what this one has."""
+        if not self._is_in_doubt and self._transport is not None:
+            self._is_in_doubt = True
+            _ = self._world.tasks.spawn(self._find_out(), name=f"doubt {self._peer}")
+
+    async def _find_out(self) -> None:
+        clock = self._world.clock
+        asked_at = clock.monotonic()
+        self._reply(pb.Command(type=_PING, ping=pb.Ping()))
+        await clock.sleep(_DOUBT_SECONDS)
+        self._is_in_doubt = False
+        if self._reading and self._received_at < asked_at:
+            self.abort(f"nothing was received for {_DOUBT_SECONDS} s, and another client waits")

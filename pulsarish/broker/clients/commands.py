@@ -18,6 +18,7 @@ from pulsarish.model.subscription_type import SubscriptionType
 
 __all__ = [
     "NO_EPOCH",
+    "NO_INSTANCE",
     "AccessMode",
     "Acknowledge",
     "ActiveChanged",
@@ -55,6 +56,8 @@ __all__ = [
 
 NO_EPOCH: Final = -1
 """Epoch of a topic that never had an exclusive producer, or of a producer that has none."""
+NO_INSTANCE: Final = 0
+"""Instance of a producer whose client tells none."""
 
 
 class AccessMode(Enum):
@@ -93,12 +96,20 @@ class OpenProducer:
     producer_id: int
     topic: str
     name: str = ""  # empty: the broker chooses one
-    epoch: int = 0  # a newer epoch of the same name replaces an older one
+    epoch: int = 0  # a newer epoch of the same instance replaces an older one
     access_mode: AccessMode = AccessMode.SHARED
     properties: Mapping[str, str] = field(default_factory=dict)
     schema: Schema | None = None
     initial_subscription: str = ""  # created at the start of the topic, unless it exists
     topic_epoch: int = NO_EPOCH  # an exclusive producer that reconnects: the epoch it had
+    instance: int | None = NO_INSTANCE
+    """Of the client's producer object.
+
+    ``NO_INSTANCE``: not known, the name alone tells it from others. ``None``: only its connection
+    and id do.
+    """
+    takes_over: bool = False  # its epoch is enough to replace a producer of another instance
+    was_open: bool = False  # the instance was open before: it may send again what has no receipt
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,10 @@ class Outlet(Protocol):
         """Withdraw the deliveries that were not sent yet. Return how many messages these were."""
         ...
 
+    def doubt(self) -> None:
+        """Find out soon whether the client still lives, and end its connection if not."""
+        ...
+
 
 class WholeBatches:
     """The ``Outlet`` of a client that would not acknowledge a batch of which it got a part: it gets
@@ -62,6 +66,7 @@ class WholeBatches:
         self._outlet = outlet
         self.put = outlet.put
         self.withdraw = outlet.withdraw
+        self.doubt = outlet.doubt
 
     @property
     def has_room(self) -> bool:

@@ -18,9 +18,17 @@ class Outbox:
 
     Once full, it has no room until half of it is free. Otherwise all consumers of the connection
     would be looked at for each message that its client takes, to give it one more.
+
+    ``doubt`` has the connection find out whether its client lives. By default it goes by silence.
     """
 
-    def __init__(self, *, delivery_bytes_max: int, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        delivery_bytes_max: int,
+        changed: Callable[[], None],
+        doubt: Callable[[], None] = lambda: None,
+    ) -> None:
         self.answers: deque[Answer] = deque()
         self.deliveries: deque[tuple[int, Delivery]] = deque()
         self.delivery_bytes = 0
@@ -28,6 +36,7 @@ class Outbox:
         self._has_room_again = False
         self._delivery_bytes_max = delivery_bytes_max
         self._changed = changed
+        self.doubt = doubt
         self._closed = False
 
     @property

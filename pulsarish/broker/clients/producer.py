@@ -16,6 +16,7 @@ from typing import Final
 
 from pulsarish.broker.clients.commands import (
     NO_EPOCH,
+    NO_INSTANCE,
     AccessMode,
     ProducerClosed,
     Receipts,
@@ -217,6 +218,7 @@ class Producer:
     connected_ms: int = 0
     client_version: str = ""
     topic_epoch: int = NO_EPOCH
+    instance: int | None = NO_INSTANCE  # see ``OpenProducer``
     closed: bool = False
     ended: PulsarishError | None = None  # why the broker closed it
     replication_ignored: bool = False  # it named clusters that its messages should be replicated to

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from pulsarish.broker.clients.commands import NO_INSTANCE
+
 __all__ = ["NO_SEQUENCE", "Deduplication", "Verdict", "sequence_mark"]
 
 NO_SEQUENCE: Final = -1
@@ -53,6 +55,8 @@ class _Producer:
     persisted: int = NO_SEQUENCE
     active_ms: int = 0
     connected: int = 0
+    instance: int | None = NO_INSTANCE
+    """The last one that connected, if this owner has seen one."""
 
 
 class Deduplication:
@@ -114,14 +118,23 @@ class Deduplication:
         producer = self._producers[name]
         producer.pushed = max(producer.persisted, min(producer.pushed, first - 1))
 
-    def connect(self, name: str, now_ms: int) -> int:
-        """Connect a producer.
+    def was_another(self, name: str, instance: int | None) -> bool:
+        """Return whether another instance was the last one to connect under a name.
+
+        ``False`` when this owner has seen none.
+        """
+        producer = self._producers.get(name)
+        return producer is not None and producer.instance not in (NO_INSTANCE, instance)
+
+    def connect(self, name: str, now_ms: int, instance: int | None = NO_INSTANCE) -> int:
+        """Connect a producer, of a client's instance as in ``OpenProducer``.
 
         Return its last sequence id that is completely in the log, or ``NO_SEQUENCE``.
         """
         producer = self._producers.get(name)
         if producer is None:
             producer = self._producers[name] = _Producer()
+        producer.instance = instance
         producer.connected += 1
         producer.active_ms = now_ms
         return self.last_sequence_id(name)

@@ -75,6 +75,9 @@ class _Outcomes:
     def withdraw(self, consumer_id: int) -> int:
         return 0
 
+    def doubt(self) -> None:
+        """Do nothing: it is in this process."""
+
 
 class OwnMessages:
     """A producer of the broker itself, for ``count`` entries. Open it first, and close it."""

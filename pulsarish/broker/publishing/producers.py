@@ -30,6 +30,20 @@ The turn can be ended.
 """
 
 
+def _is_successor(command: OpenProducer, outlet: Outlet, older: Producer) -> bool:
+    """Return whether an opening is a later one of the producer that has its name, or says that it
+    takes over.
+
+    What else has the name waits until that one has left.
+    """
+    if command.epoch <= older.epoch:
+        return False
+    if older.outlet is outlet and older.producer_id == command.producer_id:
+        return True
+    is_same = command.instance is not None and command.instance == older.instance
+    return is_same or command.takes_over
+
+
 class PublishedTopic(Protocol):
     """What ``TopicProducers`` needs of its topic."""
 
@@ -74,8 +88,8 @@ class TopicProducers:
     ) -> Producer:
         """Connect a producer, after waiting for its turn if it has to.
 
-        Raises ``ProducerBusy`` (the name is connected and not older, an exclusive producer is
-        connected, or the limit is reached), ``ProducerFenced``, ``TopicTerminated``,
+        Raises ``ProducerBusy`` (another producer of the name is connected, or an exclusive one, or
+        the limit is reached), ``ProducerFenced``, ``TopicTerminated``,
         ``ServiceNotReady`` when earlier entries of the name have no outcome in time, the error of
         an exceeded backlog quota, or why the topic is closed.
         """
@@ -91,7 +105,7 @@ class TopicProducers:
         wants_shared = command.access_mode is AccessMode.SHARED
         comes_back = (
             older is not None
-            and command.epoch > older.epoch
+            and _is_successor(command, outlet, older)
             and older.exclusive is not wants_shared
         )
         # A fencing producer may have the name of one that is still connected, for example after its
@@ -142,7 +156,8 @@ class TopicProducers:
                 and older.epoch == command.epoch
             ):
                 return older
-            if command.epoch <= older.epoch:
+            if not _is_successor(command, outlet, older):
+                older.outlet.doubt()
                 raise ProducerBusy(
                     f"producer {name!r} is already connected to {self._topic.name}; producer "
                     "names must be unique on a topic"
@@ -154,6 +169,18 @@ class TopicProducers:
             self._remove(older)
         else:
             self._topic_limits.check_producer(len(self.by_name))
+        marks = self._topic.dedup_marks
+        if (
+            marks is not None
+            and command.was_open
+            and not command.takes_over
+            and marks.was_another(name, command.instance)
+        ):
+            # What it sends again would be taken for what the other one sent.
+            raise ProducerFenced(
+                f"another producer {name!r} was connected to {self._topic.name} meanwhile, and "
+                "with deduplication a sequence id counts once: close this one, and make a new one"
+            )
         flight = self.flights.of(name)
         now_ms = self._world.clock.wall_ms()
         producer = Producer(
@@ -166,12 +193,13 @@ class TopicProducers:
             command.properties,
             address,
             now_ms,
+            instance=command.instance,
         )
         producer.came.started = self._world.clock.monotonic()
         # Add it before the wait, so that a third producer with this name is checked against it.
         self.by_name[name] = producer
-        if (marks := self._topic.dedup_marks) is not None:
-            marks.connect(name, producer.connected_ms)
+        if marks is not None:
+            marks.connect(name, producer.connected_ms, producer.instance)
         try:
             await self.flights.landed(flight)
             await self._topic.note_used()

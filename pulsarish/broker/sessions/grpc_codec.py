@@ -91,6 +91,9 @@ def publish_commands(message: pb.PublishRequest) -> list[Command]:
                 properties,
                 schema=schema,
                 topic_epoch=each.topic_epoch - 1,
+                instance=each.instance,
+                takes_over=each.takes_over,
+                was_open=each.was_open,
             )
         )
     return commands

@@ -166,6 +166,9 @@ class _Outlet:
     def withdraw(self, consumer_id: int) -> int:
         return 0
 
+    def doubt(self) -> None:
+        """Do nothing: it is in this process."""
+
 
 class CaptureStore:
     """Has captured entries published by the owner of the persistent topic: this broker, or another

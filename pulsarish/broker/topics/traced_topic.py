@@ -359,6 +359,7 @@ class _TracedOutlet:
         self._outlet = outlet
         self._dispatched = dispatched
         self.withdraw = outlet.withdraw
+        self.doubt = outlet.doubt
 
     @property
     def has_room(self) -> bool:

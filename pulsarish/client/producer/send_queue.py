@@ -87,7 +87,8 @@ class SendQueue:
         self._time_ms = -1
         self._time_field = b""
         self._next_sequence_id = 0
-        self._pushed_sequence_id = -1
+        self.pushed_sequence_id = -1
+        """The highest sequence id that was stored at the first opening or accepted since."""
         self.last_sequence_id = -1
         """The highest sequence id that is known to be stored."""
         self.pending_count = 0
@@ -105,7 +106,7 @@ class SendQueue:
         self._next_sequence_id = (
             last_sequence_id if initial_sequence_id is None else initial_sequence_id
         ) + 1
-        self._pushed_sequence_id = last_sequence_id
+        self.pushed_sequence_id = last_sequence_id
 
     def use_schema(self, version: bytes) -> None:
         """Set the schema version for entries sealed from now on, at every opening; empty: no
@@ -172,7 +173,7 @@ class SendQueue:
             or (limits.by_key and is_own)
             or (extras is not None and extras.is_sent_alone)
             # A possible duplicate: in a batch, the broker would drop new messages with it.
-            or sequence_id <= self._pushed_sequence_id
+            or sequence_id <= self.pushed_sequence_id
         )
         batch = self._open
         news = False
@@ -185,11 +186,11 @@ class SendQueue:
         if sequence_id >= self._next_sequence_id:
             self._next_sequence_id = sequence_id + 1
         if alone:
-            if sequence_id > self._pushed_sequence_id:
-                self._pushed_sequence_id = sequence_id
+            if sequence_id > self.pushed_sequence_id:
+                self.pushed_sequence_id = sequence_id
             self._seal_one(payload, callback, extras, sequence_id)
             return was_idle or bool(self._oversized)
-        self._pushed_sequence_id = sequence_id
+        self.pushed_sequence_id = sequence_id
         if batch is None:
             batch = self._open = Batch(sequence_id, self._stamp()[0])
             news = True
@@ -231,7 +232,7 @@ class SendQueue:
         was_idle = not self._queue
         self.seal()
         self.pending_count += 1
-        self._pushed_sequence_id = max(self._pushed_sequence_id, last)
+        self.pushed_sequence_id = max(self.pushed_sequence_id, last)
         self._next_sequence_id = max(self._next_sequence_id, last + 1)
         self._queue_batch(batch, count, first, last, (callback,), of_all)
         return was_idle or bool(self._oversized)

@@ -65,8 +65,8 @@ class TopicProducer:
         partition: int,
         first_epoch: int = 0,
     ) -> None:
-        """``first_epoch`` above 0: replaces producers of the same name with lower epochs, and ends
-        when one with a higher epoch opens.
+        """``first_epoch`` above 0: takes over from producers of the same name with lower epochs,
+        and ends when one with a higher epoch does.
         """
         self.topic = topic
         self.partition = partition
@@ -99,6 +99,8 @@ class TopicProducer:
         self._stream: PublishStream | None = None
         self._producer_id = 0
         self._first_epoch = self._epoch = first_epoch
+        # Not 0, which an older client says.
+        self._instance = parts.random.getrandbits(63) + 1
         self._topic_epoch = 0
         self._was_open = False
         self._schema = schema_message(options.schema)
@@ -129,6 +131,9 @@ class TopicProducer:
             properties=self._options.properties,
             schema=self._schema,
             topic_epoch=self._topic_epoch,
+            instance=self._instance,
+            takes_over=self._first_epoch > 0,
+            was_open=self._was_open,
         )
         self._epoch += 1
         try:
@@ -142,6 +147,12 @@ class TopicProducer:
             return
         if not stream.has_producer(opened.producer_id):
             raise ServiceNotReady(f"producer on {self.topic} was closed as soon as it was open")
+        if self._is_behind(opened):
+            stream.close_producer(opened.producer_id)
+            raise ProducerFenced(
+                f"another producer {self.name!r} stored messages on {self.topic} meanwhile; with "
+                "deduplication a sequence id counts once: close this one, and make a new one"
+            )
         self._stream, self._producer_id = stream, opened.producer_id
         self._topic_epoch = opened.topic_epoch
         self.deduplication = opened.deduplication
@@ -159,6 +170,13 @@ class TopicProducer:
                 self.core.limit_messages(opened.max_message_bytes)
         self.is_open = True
         self.look()
+
+    def _is_behind(self, opened: pb.ProducerOpened) -> bool:
+        """Return whether the log has sequence ids of this name that were never sent from here."""
+        if not (self._was_open and self.deduplication and opened.deduplication):
+            return False
+        with self.lock:
+            return not self._first_epoch and opened.last_sequence_id > self.core.pushed_sequence_id
 
     def _outdone(self, error: ProducerBusy) -> PulsarishError:
         """Return the error to report.

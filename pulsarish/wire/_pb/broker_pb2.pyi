@@ -357,7 +357,7 @@ class MessageId(_message.Message):
     def __init__(self, ledger: _Optional[int] = ..., entry: _Optional[int] = ..., batch_index: _Optional[int] = ...) -> None: ...
 
 class OpenProducer(_message.Message):
-    __slots__ = ["access_mode", "epoch", "producer_id", "producer_name", "properties", "request_id", "schema", "topic", "topic_epoch"]
+    __slots__ = ["access_mode", "epoch", "instance", "producer_id", "producer_name", "properties", "request_id", "schema", "takes_over", "topic", "topic_epoch", "was_open"]
     class PropertiesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -367,23 +367,29 @@ class OpenProducer(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ACCESS_MODE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    TAKES_OVER_FIELD_NUMBER: _ClassVar[int]
     TOPIC_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    WAS_OPEN_FIELD_NUMBER: _ClassVar[int]
     access_mode: AccessMode
     epoch: int
+    instance: int
     producer_id: int
     producer_name: str
     properties: _containers.ScalarMap[str, str]
     request_id: int
     schema: Schema
+    takes_over: bool
     topic: str
     topic_epoch: int
-    def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ..., topic: _Optional[str] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., access_mode: _Optional[_Union[AccessMode, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., topic_epoch: _Optional[int] = ...) -> None: ...
+    was_open: bool
+    def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ..., topic: _Optional[str] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., access_mode: _Optional[_Union[AccessMode, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., topic_epoch: _Optional[int] = ..., instance: _Optional[int] = ..., takes_over: bool = ..., was_open: bool = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ["code", "message", "request_id"]
