@@ -285,6 +285,8 @@ class Bookie:
             limbo_times=store.limbo.times,
             started_ms=world.clock.wall_ms(),
             framed_address=framed_address,
+            zone=config.zone,
+            region=config.region,
         )
         self._registrar = Registrar(
             self._records, world.clock, self._registration, self._before_registering

@@ -93,6 +93,8 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     rack: Annotated[str, Meta(description="The rack of the machine.")] = ""
+    zone: Annotated[str, Meta(description="The zone of the machine, above racks.")] = ""
+    region: Annotated[str, Meta(description="The region of the machine, above zones.")] = ""
 
     data_directory: Annotated[
         str, Meta(min_length=1, description="The default place of the three directories below.")

@@ -30,6 +30,11 @@ _REMEMBERED_MAX = 1_000
 _log = get_logger("bookies")
 
 
+def _unknown(member: str) -> Candidate:
+    alone = f"unknown:{member}"
+    return Candidate(member, alone, alone, zone=alone, region=alone)
+
+
 class Bookies:
     """The registrations under ``/bookies`` by instance id (rule 7)."""
 
@@ -110,14 +115,14 @@ class Bookies:
     def describe(self, members: Sequence[str]) -> list[Candidate]:
         """Describe where these members are, as far as is known.
 
-        An unknown member counts as alone on its host.
+        An unknown member counts as alone in its domains.
         """
         rows = [
             (member, self._registered.get(member) or self._remembered.get(member))
             for member in members
         ]
         return [
-            Candidate(member, f"unknown:{member}") if row is None else self._candidate(member, row)
+            _unknown(member) if row is None else self._candidate(member, row)
             for member, row in rows
         ]
 
@@ -169,7 +174,14 @@ class Bookies:
         if until is not None and until <= self._world.clock.monotonic():
             del self._quarantine[member]
             until = None
-        return Candidate(member, row.host or host_of(row.address), row.rack, until is None)
+        return Candidate(
+            member,
+            row.host or host_of(row.address),
+            row.rack,
+            until is None,
+            zone=row.zone,
+            region=row.region,
+        )
 
     # -- watching
 

@@ -18,7 +18,7 @@ from pulsarish.ledger.coverage import Coverage
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.ledger.placement import choose_ensemble
+from pulsarish.ledger.placement import PlacementRules, choose_ensemble
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.repair.copy_probe import (
@@ -138,8 +138,8 @@ class LedgerClient:
                 commits them together with the record that refers to the ledger. Its errors are
                 raised.
 
-        Raises ``InvalidArgument`` (rule 1), ``NotEnoughBookies``, ``MetadataUnavailable`` (a ledger
-        without a reference may stay behind).
+        Raises ``InvalidArgument`` (rule 1), ``NotEnoughBookies``, ``NotEnoughDomains``,
+        ``MetadataUnavailable`` (a ledger without a reference may stay behind).
         """
         self._check_open()
         check_quorums(ensemble_size, write_quorum, ack_quorum)
@@ -151,6 +151,7 @@ class LedgerClient:
             write_quorum,
             ack_quorum,
             self._world.random,
+            rules=PlacementRules.of(self._options),
             down_count=self.bookies.down_count(),
             read_only_reasons=self.bookies.read_only_reasons(),
         )

@@ -150,6 +150,34 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
             ),
         ),
     ] = 30_000
+    min_distinct_hosts: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "The copies of each entry lie on at least this many hosts, or on as many as there "
+                "are copies."
+            ),
+        ),
+    ] = 1
+    min_distinct_racks: Annotated[
+        int, Meta(ge=1, description="The same for racks. A bookie without rack adds none.")
+    ] = 1
+    min_distinct_zones: Annotated[
+        int, Meta(ge=1, description="The same for zones. A bookie without zone adds none.")
+    ] = 1
+    min_distinct_regions: Annotated[
+        int, Meta(ge=1, description="The same for regions. A bookie without region adds none.")
+    ] = 1
+    min_distinct_enforced: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Whether a ledger or copy that breaks these rules is refused; otherwise they are "
+                "broken where there is no other bookie."
+            )
+        ),
+    ] = False
     explicit_lac_interval_ms: Annotated[
         int,
         Meta(

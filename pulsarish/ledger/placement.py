@@ -1,31 +1,104 @@
 """The choice of the bookies that hold a ledger.
 
-Two replicas of an entry share a host only when there is no other host; the same holds for racks,
-which come second. Bookies that failed lately are chosen last. Among equal bookies the caller's
-random stream decides. Rule 3 says what happens with fewer bookies than wanted. These are plain
-functions of what is known now.
+Two replicas of an entry share a host only when there is no other host; then regions, zones and
+racks count, the widest first. Bookies that failed lately are chosen last. Among equal bookies the
+caller's random stream decides. ``PlacementRules`` may ask for more: a least number of distinct
+domains in each write quorum, as a wish or enforced. Rule 3 says what happens with fewer bookies
+than wanted. These are plain functions of what is known now.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from pulsarish.model.errors import NotEnoughBookies
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.model.errors import NotEnoughBookies, NotEnoughDomains
 from pulsarish.model.ledger_metadata import check_quorums
 
-__all__ = ["Candidate", "Ensemble", "choose_ensemble", "choose_replacement", "why_too_few"]
+__all__ = [
+    "Candidate",
+    "Ensemble",
+    "PlacementRules",
+    "Violation",
+    "choose_ensemble",
+    "choose_replacement",
+    "violations",
+    "why_not_permitted",
+    "why_too_few",
+]
+
+# The order in which shared domains count: the host first, then the widest.
+_ORDER: Final = ("host", "region", "zone", "rack")
+# Steps of the search for an ensemble that keeps enforced rules, after the quick choice found none.
+_SEARCH_STEPS_MAX: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A bookie that is registered as writable. ``healthy`` is false while it is in quarantine."""
+    """A bookie that is registered as writable. ``healthy`` is false while it is in quarantine.
+
+    Domains of one level are the same when their names are. An empty name is not known.
+    """
 
     member: str
     host: str
     rack: str = ""
     healthy: bool = True
+    zone: str = ""
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRules:
+    """How many distinct domains the members of each write quorum must lie in.
+
+    A write quorum of fewer members needs only as many domains. ``enforced``: what breaks a rule is
+    refused; otherwise it is taken where nothing better is there.
+    """
+
+    min_distinct_hosts: int = 1
+    min_distinct_racks: int = 1
+    min_distinct_zones: int = 1
+    min_distinct_regions: int = 1
+    enforced: bool = False
+
+    @classmethod
+    def of(cls, options: LedgerOptions) -> PlacementRules:
+        return cls(
+            options.min_distinct_hosts,
+            options.min_distinct_racks,
+            options.min_distinct_zones,
+            options.min_distinct_regions,
+            options.min_distinct_enforced,
+        )
+
+    def wanted(self, write_quorum: int) -> list[tuple[str, int]]:
+        """Return the levels with a rule, the widest first, and the least number of domains."""
+        levels = (
+            ("region", self.min_distinct_regions),
+            ("zone", self.min_distinct_zones),
+            ("rack", self.min_distinct_racks),
+            ("host", self.min_distinct_hosts),
+        )
+        return [(level, min(count, write_quorum)) for level, count in levels if count > 1]
+
+
+_NO_RULES: Final = PlacementRules()
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A write quorum whose ``members`` lie in ``found`` domains of a level, and ``wanted`` are
+    asked for.
+    """
+
+    level: str  # host, rack, zone or region
+    members: tuple[str, ...]
+    found: int
+    wanted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,45 +108,149 @@ class Ensemble:
     below_policy: bool
 
 
-def _clashes(places: Sequence[Candidate], write_quorum: int) -> tuple[int, int]:
-    """Count the pairs of replicas of one entry that share a host, and those that share a rack, over
-    all write quorums.
+def _named(places: Sequence[Candidate], level: str) -> list[str]:
+    return sorted({getattr(place, level) for place in places} - {""})
+
+
+def _count_domains(places: Sequence[Candidate], level: str) -> int:
+    """Count the domains that are certainly distinct: an unnamed one may be any of the others."""
+    return max(1, len(_named(places, level)))
+
+
+def _write_sets(
+    places: Sequence[Candidate], write_quorum: int, *, of: int | None = None
+) -> Iterator[list[Candidate]]:
+    """Yield the write quorums of an ensemble (rule 1); with ``of`` only those with that place."""
+    size = len(places)
+    if write_quorum >= size:
+        yield list(places)
+        return
+    starts = range(size) if of is None else range(of - write_quorum + 1, of + 1)
+    for start in starts:
+        yield [places[(start + step) % size] for step in range(write_quorum)]
+
+
+def violations(
+    places: Sequence[Candidate],
+    write_quorum: int,
+    rules: PlacementRules,
+    *,
+    requested_write_quorum: int = 0,
+) -> list[Violation]:
+    """Return where an ensemble breaks rules, enforced or not, the widest level first.
+
+    Args:
+        places: the members in their order, as ``Bookies.describe`` returns them. One that is not
+            known counts as alone in its domains.
+        requested_write_quorum: what the policy asks for, where a ledger has fewer copies; 0: the
+            same. A ledger with too few copies breaks the rules that these would have to keep.
+    """
+    return [
+        Violation(level, tuple(place.member for place in places_of_set), found, wanted)
+        for level, wanted in rules.wanted(max(write_quorum, requested_write_quorum))
+        for places_of_set in _write_sets(places, write_quorum)
+        if (found := _count_domains(places_of_set, level)) < wanted
+    ]
+
+
+def _shortage(
+    places: Sequence[Candidate], write_quorum: int, wanted: Sequence[tuple[str, int]]
+) -> int:
+    """Count the domains that the write quorums have too few, over all levels."""
+    if not wanted:
+        return 0
+    return sum(
+        max(0, count - _count_domains(places_of_set, level))
+        for places_of_set in _write_sets(places, write_quorum)
+        for level, count in wanted
+    )
+
+
+def _clashes(places: Sequence[Candidate], write_quorum: int) -> tuple[int, ...]:
+    """Count the pairs of replicas of one entry that share a domain, level by level, over all write
+    quorums.
     """
     size = len(places)
-    hosts = racks = 0
-    for start in range(size):
-        for step in range(1, write_quorum):
-            first, second = places[start], places[(start + step) % size]
-            hosts += first.host == second.host
-            racks += first.rack == second.rack
-    return hosts, racks
+    pairs = [
+        (places[start], places[(start + step) % size])
+        for start in range(size)
+        for step in range(1, write_quorum)
+    ]
+    return tuple(
+        sum(getattr(first, level) == getattr(second, level) for first, second in pairs)
+        for level in _ORDER
+    )
 
 
-def _improve(places: list[Candidate], spare: list[Candidate], write_quorum: int) -> None:
-    """Swap places, or a place for a spare, while that removes a clash.
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Compares ensembles with the same quorums and rules: the lesser cost is the better one."""
 
-    Ensembles are small, so all pairs are tried.
-    """
-    best = _clashes(places, write_quorum)
-    improved = True
-    while improved and best != (0, 0):
-        improved = False
-        for index in range(len(places)):
-            for other in range(index + 1, len(places)):
-                places[index], places[other] = places[other], places[index]
-                if (now := _clashes(places, write_quorum)) < best:
-                    best, improved = now, True
-                else:
+    write_quorum: int
+    wanted: Sequence[tuple[str, int]]
+    enforced: bool
+
+    def cost(self, places: Sequence[Candidate]) -> tuple[int, ...]:
+        shortage = _shortage(places, self.write_quorum, self.wanted)
+        return (
+            shortage if self.enforced else 0,
+            sum(not place.healthy for place in places),
+            shortage,
+            *_clashes(places, self.write_quorum),
+        )
+
+    def improve(self, places: list[Candidate], spare: list[Candidate]) -> None:
+        """Swap places, or a place for a spare, while that lowers the cost.
+
+        Ensembles are small, so all pairs are tried.
+        """
+        best = self.cost(places)
+        improved = True
+        while improved and any(best):
+            improved = False
+            for index in range(len(places)):
+                for other in range(index + 1, len(places)):
                     places[index], places[other] = places[other], places[index]
-            for number, candidate in enumerate(spare):
-                if candidate.healthy < places[index].healthy:
+                    if (now := self.cost(places)) < best:
+                        best, improved = now, True
+                    else:
+                        places[index], places[other] = places[other], places[index]
+                for number, candidate in enumerate(spare):
+                    old, places[index] = places[index], candidate
+                    if (now := self.cost(places)) < best:
+                        spare[number] = old
+                        best, improved = now, True
+                    else:
+                        places[index] = old
+
+    def search(self, pool: Sequence[Candidate], size: int) -> list[Candidate] | None:
+        """Look for an ensemble without a shortage, in bounded time. Return ``None`` for none."""
+        steps = 0
+
+        def is_broken(places: Sequence[Candidate]) -> bool:
+            return any(_count_domains(places, level) < count for level, count in self.wanted)
+
+        def extend(places: list[Candidate]) -> list[Candidate] | None:
+            nonlocal steps
+            if len(places) == size:
+                return None if _shortage(places, self.write_quorum, self.wanted) else places
+            tried = set()
+            for candidate in pool:
+                domains = tuple(getattr(candidate, level) for level, _ in self.wanted)
+                if domains in tried or candidate in places:
                     continue
-                old, places[index] = places[index], candidate
-                if (now := _clashes(places, write_quorum)) < best:
-                    spare[number] = old
-                    best, improved = now, True
-                else:
-                    places[index] = old
+                tried.add(domains)
+                steps += 1
+                if steps > _SEARCH_STEPS_MAX:
+                    return None
+                longer = [*places, candidate]
+                if len(longer) >= self.write_quorum and is_broken(longer[-self.write_quorum :]):
+                    continue
+                if (found := extend(longer)) is not None:
+                    return found
+            return None
+
+        return extend([])
 
 
 def why_too_few(
@@ -87,6 +264,36 @@ def why_too_few(
     return "; ".join([text, *read_only_reasons])
 
 
+def _refuse(
+    candidates: Sequence[Candidate],
+    places: Sequence[Candidate],
+    write_quorum: int,
+    wanted: Sequence[tuple[str, int]],
+) -> NotEnoughDomains:
+    """Say which rule no ensemble can keep."""
+    for level, count in wanted:
+        names = _named(candidates, level)
+        if max(1, len(names)) < count:
+            nameless = sum(not getattr(each, level) for each in candidates)
+            unnamed = f", and {nameless} bookies name no {level}" if nameless else ""
+            return NotEnoughDomains(
+                f"the copies of each entry must lie in {count} distinct {level}s"
+                f" (min_distinct_{level}s, enforced); the {len(candidates)} writable bookies are "
+                f"in {len(names)}: {', '.join(names) or 'none'}{unnamed}"
+            )
+    level, count = next(
+        each for each in wanted if _shortage(places, write_quorum, [each]) or each is wanted[-1]
+    )
+    names = _named(candidates, level)
+    return NotEnoughDomains(
+        f"the copies of each entry must lie in {count} distinct {level}s (min_distinct_{level}s, "
+        f"enforced); the {len(candidates)} writable bookies are in {len(names)}: "
+        f"{', '.join(names)}, but no ensemble of {len(places)} of them keeps this in every write "
+        f"quorum of {write_quorum}: add bookies where there are few, or set a smaller "
+        "ensemble size"
+    )
+
+
 def choose_ensemble(
     candidates: Sequence[Candidate],
     ensemble_size: int,
@@ -94,6 +301,7 @@ def choose_ensemble(
     ack_quorum: int,
     rng: random.Random,
     *,
+    rules: PlacementRules = _NO_RULES,
     down_count: int = 0,
     read_only_reasons: Sequence[str] = (),
 ) -> Ensemble:
@@ -103,10 +311,11 @@ def choose_ensemble(
     The result says when there were too few.
 
     Args:
+        rules: the domains that the copies must, or should, lie in.
         down_count: known bookies that are not writable now, for the error text.
         read_only_reasons: the reasons that read-only bookies give, for the error text.
 
-    Raises ``NotEnoughBookies``, ``InvalidArgument``.
+    Raises ``NotEnoughBookies``, ``NotEnoughDomains`` for enforced rules, ``InvalidArgument``.
     """
     check_quorums(ensemble_size, write_quorum, ack_quorum)
     if len(candidates) < ack_quorum:
@@ -115,35 +324,46 @@ def choose_ensemble(
         )
     size = min(ensemble_size, len(candidates))
     quorum = min(write_quorum, size)
+    wanted = rules.wanted(write_quorum)
     pool = sorted(candidates, key=lambda candidate: candidate.member)
     rng.shuffle(pool)
     pool.sort(key=lambda candidate: not candidate.healthy)
     if quorum == size == len(pool):
         # Every member holds every entry, so the order does not matter.
-        return Ensemble(
-            tuple(place.member for place in pool),
-            quorum,
-            size < ensemble_size or quorum < write_quorum,
-        )
+        places = pool
+    else:
+        places = _quick_choice(pool, size, quorum)
+        judge = _Judge(quorum, wanted, rules.enforced)
+        judge.improve(places, [each for each in pool if each not in places])
+        if rules.enforced and _shortage(places, quorum, wanted):
+            places = judge.search(pool, size) or places
+    if rules.enforced and _shortage(places, quorum, wanted):
+        raise _refuse(candidates, places, quorum, wanted)
+    below = size < ensemble_size or quorum < write_quorum
+    return Ensemble(tuple(place.member for place in places), quorum, below)
+
+
+def _quick_choice(pool: Sequence[Candidate], size: int, quorum: int) -> list[Candidate]:
+    """Fill place after place with the bookie that shares the least with those before it."""
+    left = list(pool)
     places: list[Candidate] = []
     while len(places) < size:
         window = places[-(quorum - 1) :] if quorum > 1 else []
-        near = [place.host for place in window], [place.rack for place in window]
-        everywhere = [place.host for place in places]
-        chosen = min(
-            pool,
-            key=lambda c: (
-                not c.healthy,
-                near[0].count(c.host),
-                near[1].count(c.rack),
-                everywhere.count(c.host),
-            ),
-        )
-        pool.remove(chosen)
+
+        def order(candidate: Candidate, window: Sequence[Candidate] = window) -> tuple[int, ...]:
+            return (
+                not candidate.healthy,
+                *(
+                    sum(getattr(place, level) == getattr(candidate, level) for place in window)
+                    for level in _ORDER
+                ),
+                sum(place.host == candidate.host for place in places),
+            )
+
+        chosen = min(left, key=order)
+        left.remove(chosen)
         places.append(chosen)
-    _improve(places, pool, quorum)
-    below = size < ensemble_size or quorum < write_quorum
-    return Ensemble(tuple(place.member for place in places), quorum, below)
+    return places
 
 
 def choose_replacement(
@@ -152,22 +372,84 @@ def choose_replacement(
     index: int,
     write_quorum: int,
     rng: random.Random,
+    *,
+    rules: PlacementRules = _NO_RULES,
 ) -> Candidate | None:
     """Return the bookie that takes place ``index`` of an ensemble, or ``None`` when no healthy one
-    is left.
+    is left that enforced rules permit.
+
+    They permit one when each write quorum that it joins keeps them, or gets a domain more by it: so
+    an ensemble that keeps them never breaks them, and one that breaks them gets better.
 
     ``members`` describes the whole ensemble. A member that is not registered any more counts as
-    alone on its host.
+    alone in its domains.
     """
     taken = {place.member for place in members}
     pool = sorted(
         (c for c in candidates if c.healthy and c.member not in taken), key=lambda c: c.member
     )
+    wanted = rules.wanted(write_quorum)
+    if rules.enforced and wanted:
+        pool = [each for each in pool if _is_permitted(each, members, index, write_quorum, wanted)]
     if not pool:
         return None
     rng.shuffle(pool)
 
-    def clashes(candidate: Candidate) -> tuple[int, int]:
-        return _clashes([*members[:index], candidate, *members[index + 1 :]], write_quorum)
+    def cost(candidate: Candidate) -> tuple[int, ...]:
+        places = [*members[:index], candidate, *members[index + 1 :]]
+        return _shortage(places, write_quorum, wanted), *_clashes(places, write_quorum)
 
-    return min(pool, key=clashes)
+    return min(pool, key=cost)
+
+
+def _is_permitted(
+    candidate: Candidate,
+    members: Sequence[Candidate],
+    index: int,
+    write_quorum: int,
+    wanted: Sequence[tuple[str, int]],
+) -> bool:
+    places = [*members[:index], candidate, *members[index + 1 :]]
+    for places_of_set in _write_sets(places, write_quorum, of=index):
+        for level, count in wanted:
+            names = [getattr(each, level) for each in places_of_set if each is not candidate]
+            own = getattr(candidate, level)
+            is_new = own != "" and own not in names
+            if not is_new and _count_domains(places_of_set, level) < count:
+                return False
+    return True
+
+
+def why_not_permitted(
+    candidates: Sequence[Candidate],
+    members: Sequence[Candidate],
+    index: int,
+    write_quorum: int,
+    rules: PlacementRules,
+) -> str:
+    """Say which enforced rule keeps every free bookie from place ``index``; empty when none does.
+
+    Arguments are those of ``choose_replacement``.
+    """
+    taken = {place.member for place in members}
+    free = [each for each in candidates if each.healthy and each.member not in taken]
+    wanted = rules.wanted(write_quorum)
+    if not rules.enforced or any(
+        _is_permitted(each, members, index, write_quorum, wanted) for each in free
+    ):
+        return ""
+    for level, count in wanted:
+        if not any(
+            _is_permitted(each, members, index, write_quorum, [(level, count)]) for each in free
+        ):
+            there = min(
+                _count_domains([each for each in places if each is not members[index]], level)
+                for places in _write_sets(members, write_quorum, of=index)
+            )
+            names = ", ".join(_named(free, level)) or "none"
+            return (
+                f"the copies of each entry must lie in {count} distinct {level}s"
+                f" (min_distinct_{level}s, enforced); the other members are in {there}, and the "
+                f"{len(free)} free bookies only in: {names}"
+            )
+    return f"none of the {len(free)} free bookies keeps all enforced rules of placement"

@@ -16,12 +16,18 @@ from typing import Protocol
 from pulsarish.ledger.add_stream import AddChunk, AddStream, encode_chunk
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.ledger.placement import choose_replacement
+from pulsarish.ledger.placement import (
+    Candidate,
+    PlacementRules,
+    choose_replacement,
+    why_not_permitted,
+)
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import (
     LedgerFenced,
     MetadataUnavailable,
     NotEnoughBookies,
+    NotEnoughDomains,
     PulsarishError,
     ServiceNotReady,
     error_from_code,
@@ -360,23 +366,30 @@ class Replicator:
             del self._parts[: 2 * count], self._sizes[:count]
             self._owner.confirmed(count, size_bytes)
 
-    def _replacement(self, index: int, members: Sequence[str]) -> str | None:
+    def _usable(self, index: int, members: Sequence[str]) -> list[Candidate]:
+        """Return the bookies that may take a place, taken ones too."""
         bookies = self._pool.bookies
-        places = bookies.describe(members)
         # A bookie at the address of another member is that member's machine without its data. It
         # may take only that member's place. With two places, one machine's answers would count
         # twice, and its loss could take a whole write quorum.
         others = {
             bookies.book.get(member) for place, member in enumerate(members) if place != index
         }
-        usable = [
+        return [
             candidate
             for candidate in bookies.candidates()
             if self._pool.usable(candidate.member)
             and bookies.book.get(candidate.member) not in others
         ]
+
+    def _replacement(self, index: int, members: Sequence[str]) -> str | None:
         chosen = choose_replacement(
-            usable, places, index, self.core.metadata.write_quorum, self._world.random
+            self._usable(index, members),
+            self._pool.bookies.describe(members),
+            index,
+            self.core.metadata.write_quorum,
+            self._world.random,
+            rules=PlacementRules.of(self._options),
         )
         return None if chosen is None else chosen.member
 
@@ -418,10 +431,21 @@ class Replicator:
     def _not_enough(self, gone: tuple[int, ...]) -> NotEnoughBookies:
         members = self.core.members
         down = sorted({members[index] for index in (*gone, *self.core.missing)})
-        return NotEnoughBookies(
+        refused = ""
+        if gone:
+            refused = why_not_permitted(
+                self._usable(gone[0], members),
+                self._pool.bookies.describe(members),
+                gone[0],
+                self.core.metadata.write_quorum,
+                PlacementRules.of(self._options),
+            )
+        kind = NotEnoughDomains if refused else NotEnoughBookies
+        return kind(
             f"ledger {self._ledger_id} needs {self.core.metadata.ack_quorum} bookies (ack_quorum) "
             f"in every write quorum; {len(members) - len(down)} of its {len(members)} are there, "
-            f"down: {', '.join(down)}, and no other bookie can replace them"
+            f"down: {', '.join(down)}, and "
+            f"{refused or 'no other bookie can replace them'}"
         )
 
     def fail(self, error: BaseException) -> None:

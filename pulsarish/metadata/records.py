@@ -96,6 +96,8 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     started_ms: int = 0
     framed_address: str = ""  # framed:host:port or framed:tls:host:port; empty: gRPC only
     http_address_tls: str = ""
+    zone: str = ""
+    region: str = ""
 
 
 class ListenerAddresses(msgspec.Struct, frozen=True):

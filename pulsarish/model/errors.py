@@ -45,6 +45,7 @@ __all__ = [
     "NotAllowed",
     "NotEmpty",
     "NotEnoughBookies",
+    "NotEnoughDomains",
     "NotFound",
     "NotOwner",
     "ProducerBlockedQuotaExceededError",
@@ -383,6 +384,14 @@ class NotEnoughBookies(ServiceNotReady):
 
     code = 44
     server_error = 2
+
+
+class NotEnoughDomains(NotEnoughBookies):
+    """The writable bookies lie in fewer racks, zones or regions than enforced rules of placement
+    ask for; the text names the domain, how many there are and how many are wanted.
+    """
+
+    code = 70
 
 
 class TooManyRequests(PulsarishError):

@@ -17,7 +17,12 @@ from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.ledger_store import LedgerStore, UnderReplicatedAsRead
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.ledger.placement import Candidate, choose_replacement
+from pulsarish.ledger.placement import (
+    Candidate,
+    PlacementRules,
+    choose_replacement,
+    why_not_permitted,
+)
 from pulsarish.ledger.repair.copier import Copied, Copier
 from pulsarish.ledger.repair.repair_core import (
     MemberState,
@@ -29,7 +34,12 @@ from pulsarish.ledger.repair.repair_core import (
     summed_up,
 )
 from pulsarish.metadata.records import UnderReplicated
-from pulsarish.model.errors import MetadataUnavailable, NotEnoughBookies, PulsarishError
+from pulsarish.model.errors import (
+    MetadataUnavailable,
+    NotEnoughBookies,
+    NotEnoughDomains,
+    PulsarishError,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
@@ -89,6 +99,7 @@ class LedgerRepair:
         self._store = store
         self._recover = recover
         self._state_of = state_of
+        self._rules = PlacementRules.of(options)
         self._copier = Copier(pool, options, self.copied, pace, batch_bytes)
 
     async def mend(self, ledger_id: int, *, may_recover: bool) -> Outcome:
@@ -313,7 +324,8 @@ class LedgerRepair:
     ) -> Candidate:
         """Return the bookie that takes a place, none of those that leave the ledger.
 
-        One that shares a host with another replica is taken only if there is no other.
+        One that shares a host with another replica is taken only if there is no other, and none
+        that enforced rules forbid. Raises ``NotEnoughBookies``, ``NotEnoughDomains``.
         """
         bookies = self._pool.bookies
         usable = [
@@ -321,10 +333,14 @@ class LedgerRepair:
             for candidate in bookies.candidates()
             if candidate.member not in leaving and self._pool.usable(candidate.member)
         ]
+        places = bookies.describe(members)
         chosen = choose_replacement(
-            usable, bookies.describe(members), place, write_quorum, self._world.random
+            usable, places, place, write_quorum, self._world.random, rules=self._rules
         )
         if chosen is None:
+            refused = why_not_permitted(usable, places, place, write_quorum, self._rules)
+            if refused:
+                raise NotEnoughDomains(f"ledger {metadata.ledger_id} gets no other copy: {refused}")
             raise NotEnoughBookies(
                 f"ledger {metadata.ledger_id} has {len(members)} places, and no other writable "
                 f"bookie is there for the copies that it lacks; {len(usable)} are writable"

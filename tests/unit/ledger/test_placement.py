@@ -3,14 +3,22 @@ than wanted.
 """
 
 import random
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsarish.ledger.placement import Candidate, choose_ensemble, choose_replacement
-from pulsarish.model.errors import InvalidArgument, NotEnoughBookies
+from pulsarish.ledger.placement import (
+    Candidate,
+    PlacementRules,
+    choose_ensemble,
+    choose_replacement,
+    violations,
+    why_not_permitted,
+)
+from pulsarish.model.errors import InvalidArgument, NotEnoughBookies, NotEnoughDomains
 
 
 def _bookies(hosts: str, racks: str = "") -> list[Candidate]:
@@ -147,4 +155,177 @@ def test_a_replacement_is_never_a_member_nor_in_quarantine() -> None:
             [*members, Candidate("x", "d", healthy=False)], members, 1, 3, random.Random(0)
         )
         is None
+    )
+
+
+def _in_racks(racks: str, **more: str) -> list[Candidate]:
+    """One bookie a letter, each on a host of its own; ``-`` is a bookie without rack."""
+    return [
+        Candidate(
+            f"b{number}",
+            f"h{number}",
+            rack.strip("-"),
+            **{level: names[number].strip("-") for level, names in more.items()},
+        )
+        for number, rack in enumerate(racks)
+    ]
+
+
+def _places(candidates: list[Candidate], members: tuple[str, ...]) -> list[Candidate]:
+    by_name = {candidate.member: candidate for candidate in candidates}
+    return [by_name[member] for member in members]
+
+
+TWO_RACKS = PlacementRules(min_distinct_racks=2, enforced=True)
+
+
+def test_the_widest_domain_is_spread_first() -> None:
+    # b1 and b2 are in other racks than b0, only b3 is in another region.
+    candidates = _in_racks("rstr", zone="xxyx", region="eeew")
+    for seed in range(20):
+        ensemble = choose_ensemble(candidates, 2, 2, 2, random.Random(seed))
+        assert "b3" in ensemble.members
+        chosen = choose_replacement(
+            candidates, [candidates[0], Candidate("gone", "g")], 1, 2, random.Random(seed)
+        )
+        assert chosen is not None
+        assert chosen.member == "b3"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    racks=st.text("rst-", min_size=2, max_size=6),
+    write_quorum=st.integers(1, 3),
+    extra=st.integers(0, 2),
+    count=st.integers(2, 3),
+    sick=st.sets(st.integers(0, 5)),
+    seed=st.integers(0, 2**32),
+)
+def test_an_enforced_rule_holds_in_each_write_quorum_or_is_refused_because_it_cannot(
+    racks: str, write_quorum: int, extra: int, count: int, sick: set[int], seed: int
+) -> None:
+    candidates = [
+        replace(each, healthy=number not in sick) for number, each in enumerate(_in_racks(racks))
+    ]
+    rules = PlacementRules(min_distinct_racks=count, enforced=True)
+    size = min(write_quorum + extra, len(racks))
+    write_quorum = min(write_quorum, size)
+    is_possible = any(
+        not violations(list(choice), write_quorum, rules)
+        for choice in permutations(candidates, size)
+    )
+    try:
+        ensemble = choose_ensemble(
+            candidates, size, write_quorum, 1, random.Random(seed), rules=rules
+        )
+    except NotEnoughDomains:
+        assert not is_possible
+    else:
+        assert violations(_places(candidates, ensemble.members), write_quorum, rules) == []
+
+
+def test_the_refusal_names_the_domain_and_both_numbers() -> None:
+    rules = PlacementRules(min_distinct_zones=2, min_distinct_racks=3, enforced=True)
+    with pytest.raises(
+        NotEnoughDomains, match=r"3 distinct racks \(min_distinct_racks, .* are in 2: r, s, and 1"
+    ):
+        choose_ensemble(_in_racks("rrs-", zone="xyxy"), 3, 3, 2, random.Random(0), rules=rules)
+    with pytest.raises(NotEnoughDomains, match=r"2 distinct zones .* the 3 .* are in 0: none, and"):
+        choose_ensemble(_in_racks("rst", zone="---"), 3, 3, 2, random.Random(0), rules=rules)
+    # Enough racks, but too few bookies in one of them for all write quorums.
+    with pytest.raises(NotEnoughDomains, match=r"no ensemble of 5 of them keeps this in every"):
+        choose_ensemble(_in_racks("rrrrs"), 5, 2, 2, random.Random(0), rules=TWO_RACKS)
+
+
+def test_fewer_bookies_than_copies_do_not_weaken_an_enforced_rule() -> None:
+    with pytest.raises(NotEnoughDomains):
+        choose_ensemble(_in_racks("r"), 3, 3, 1, random.Random(0), rules=TWO_RACKS)
+    assert choose_ensemble(_in_racks("r"), 1, 1, 1, random.Random(0), rules=TWO_RACKS).members == (
+        "b0",
+    )
+
+
+def test_a_rule_that_is_not_enforced_is_broken_only_where_it_must_be() -> None:
+    wish = PlacementRules(min_distinct_racks=2)
+    for seed in range(20):
+        rng = random.Random(seed)
+        assert "b4" in choose_ensemble(_in_racks("rrrrs"), 3, 3, 2, rng, rules=wish).members
+        assert len(choose_ensemble(_in_racks("rrr"), 3, 3, 2, rng, rules=wish).members) == 3
+    found = violations(_in_racks("rrr"), 3, wish)
+    assert [(each.level, each.found, each.wanted) for each in found] == [("rack", 1, 2)]
+
+
+def test_a_bookie_in_quarantine_is_taken_where_an_enforced_rule_needs_it() -> None:
+    candidates = [*_in_racks("rrr"), Candidate("bad", "h9", "s", healthy=False)]
+    for seed in range(20):
+        rng = random.Random(seed)
+        assert "bad" in choose_ensemble(candidates, 3, 3, 2, rng, rules=TWO_RACKS).members
+        assert (
+            "bad"
+            not in choose_ensemble(
+                candidates, 3, 3, 2, rng, rules=PlacementRules(min_distinct_racks=2)
+            ).members
+        )
+
+
+def test_violations_are_those_of_consecutive_members() -> None:
+    places = _in_racks("rrss")
+    assert violations(places, 4, TWO_RACKS) == []
+    assert [each.members for each in violations(places, 2, TWO_RACKS)] == [
+        ("b0", "b1"),
+        ("b2", "b3"),
+    ]
+    assert violations(_in_racks("rsrs"), 2, TWO_RACKS) == []
+    assert violations(_in_racks("r"), 1, TWO_RACKS) == []
+    # It was made with one copy, but three were asked for.
+    assert len(violations(_in_racks("r"), 1, TWO_RACKS, requested_write_quorum=3)) == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    racks=st.text("rst-", min_size=2, max_size=5),
+    write_quorum=st.integers(1, 3),
+    index=st.integers(0, 4),
+    spare=st.text("rst-", max_size=3),
+    count=st.integers(2, 3),
+    seed=st.integers(0, 2**32),
+)
+def test_an_enforced_replacement_never_breaks_what_held(
+    racks: str, write_quorum: int, index: int, spare: str, count: int, seed: int
+) -> None:
+    members = _in_racks(racks)
+    index %= len(members)
+    write_quorum = min(write_quorum, len(members))
+    rules = PlacementRules(min_distinct_racks=count, enforced=True)
+    free = [replace(each, member=f"s{n}") for n, each in enumerate(_in_racks(spare))]
+    chosen = choose_replacement(
+        free, members, index, write_quorum, random.Random(seed), rules=rules
+    )
+    refused = why_not_permitted(free, members, index, write_quorum, rules)
+    assert (chosen is None) == (refused != "" or not free)
+    if chosen is not None and not violations(members, write_quorum, rules):
+        after = [*members[:index], chosen, *members[index + 1 :]]
+        assert violations(after, write_quorum, rules) == []
+
+
+def test_a_replacement_that_brings_a_domain_repairs_an_ensemble_step_by_step() -> None:
+    three = PlacementRules(min_distinct_racks=3, enforced=True)
+    members = _in_racks("rrr")
+    spare = [Candidate("x", "x", "r"), Candidate("y", "y", "s"), Candidate("z", "z", "t")]
+    for index in (1, 2):
+        chosen = choose_replacement(spare, members, index, 3, random.Random(0), rules=three)
+        assert chosen is not None
+        members[index] = chosen
+    assert violations(members, 3, three) == []
+    assert "rack" in why_not_permitted(spare[:1], _in_racks("rs"), 1, 2, TWO_RACKS)
+
+
+def test_a_refused_replacement_names_the_domain_and_both_numbers() -> None:
+    spare = [Candidate("x", "x", "r"), Candidate("y", "y", "r")]
+    assert (
+        choose_replacement(spare, _in_racks("rs"), 1, 2, random.Random(0), rules=TWO_RACKS) is None
+    )
+    assert why_not_permitted(spare, _in_racks("rs"), 1, 2, TWO_RACKS) == (
+        "the copies of each entry must lie in 2 distinct racks (min_distinct_racks, enforced); the "
+        "other members are in 1, and the 2 free bookies only in: r"
     )
