@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pulsarish.bookie import service
 from pulsarish.bookie.garbage import GarbageCollector
+from pulsarish.ledger import placement
 from pulsarish.ledger.add_stream import encode_chunk
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.repair import copy_probe as gaps
@@ -42,6 +43,7 @@ REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
     "leaving": RepairSettings(
         bookies=6, rounds=0, leaving=1, quorums=((2, 2, 2), (3, 3, 3)), crash_seconds=0.8
     ),
+    "racks": RepairSettings(second_rack=2, quorums=((2, 2, 2), (3, 3, 2), (4, 2, 2))),
     "writers": RepairSettings(
         closed_ledgers=0, open_ledgers=4, crash_seconds=0.0, writer_pause_seconds=2.5
     ),
@@ -248,6 +250,13 @@ REPAIR_MUTANTS: Final = (
         (12, 13),
         replacing(GarbageCollector, "_grace_seconds", _request_ends_the_grace),
         "leaving",
+    ),
+    _mutant(
+        "enforced_rule_of_placement_broken",
+        "a member is replaced only by a bookie that keeps the enforced rules of placement",
+        (1,),
+        replacing(placement, "_is_permitted", lambda _was: lambda *_: True),
+        "racks",
     ),
     _mutant(
         "members_behind_not_asked",

@@ -11,6 +11,7 @@ What must hold, while bookies crash during the repair (rules 3, 19 and 20):
 * a living writer handles a lost bookie itself: the repair does not stop the writer;
 * a bookie that an operator has leave its ledgers is not named by them any more before its copies
   are elsewhere;
+* with enforced rules of placement every write quorum that a ledger was ever given keeps them;
 * at the end everything that was confirmed is read with its bytes.
 
 Each round destroys one machine. The next round begins when the ledgers are whole again: what one
@@ -32,6 +33,7 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.ledger_index import entry_key
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.placement import Candidate, PlacementRules, violations
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -112,6 +114,10 @@ class RepairSettings:
     while they are alive. Meanwhile the metadata lack one ledger for less than the grace time of the
     trash. Each is destroyed in the end.
     """
+    second_rack: int = 0
+    """Bookies from this number on stand in a second rack, and each write quorum must have both; 0:
+    no racks, and no rule.
+    """
     rotten: bool = False
     """In each closed ledger a bit flips in an entry that its member has cached for readers, and
     bookies scrub what they hold.
@@ -124,6 +130,11 @@ class _Workload:
     def __init__(self, sim: Simulation, settings: RepairSettings) -> None:
         self.sim = sim
         self._settings = settings
+        self._options = _OPTIONS
+        if settings.second_rack:
+            self._options = msgspec.structs.replace(
+                _OPTIONS, min_distinct_racks=2, min_distinct_enforced=True
+            )
         self._names = [f"bookie{number}" for number in range(settings.bookies)]
         self._lives: dict[str, tuple[int, Bookie]] = {}  # by name, with the life of the node
         self._histories: list[LedgerHistory] = []
@@ -163,8 +174,12 @@ class _Workload:
                 # A machine that comes back without its data is another bookie at the same address.
                 bookie_id=f"{name}-{wipes}" if wipes else name,
                 auto_recovery_daemon_enabled=True,
-                auto_recovery=_ASKING if self._settings.holes else _REPAIR,
+                auto_recovery=msgspec.structs.replace(
+                    _ASKING if self._settings.holes else _REPAIR, ledger=self._options
+                ),
             )
+            if self._settings.second_rack:
+                config = msgspec.structs.replace(config, rack=self._rack(name))
             if self._settings.leaving:
                 config = msgspec.structs.replace(
                     config,
@@ -187,10 +202,14 @@ class _Workload:
             if node.alive and node.incarnation == incarnation and bookie.is_ready:
                 yield name, bookie
 
+    def _rack(self, bookie: str) -> str:
+        """Return the rack of a bookie, or of an instance of one."""
+        return f"rack{int(bookie[len('bookie')]) >= self._settings.second_rack}"
+
     # -- the load
 
     async def _write(self, world: World) -> None:
-        self._client = client = LedgerClient(world, _OPTIONS)
+        self._client = client = LedgerClient(world, self._options)
         await client.start()
         rng, settings = self.sim.workload, self._settings
         for number in range(settings.closed_ledgers + settings.open_ledgers):
@@ -262,6 +281,7 @@ class _Workload:
             f"{'; '.join(missing[:3])}"
         )
         await self._count_copies()
+        self._check_placement()
 
     async def _leave(self, name: str) -> None:
         """Have a bookie leave all closed ledgers as an operator does, and destroy it."""
@@ -305,7 +325,7 @@ class _Workload:
         await world.clock.sleep(_HIDDEN_SECONDS)  # it is out of the trash
 
     async def _request(self, member: str, world: World) -> None:
-        client = LedgerClient(world, _OPTIONS)
+        client = LedgerClient(world, self._options)
         await client.start()
         for record in self._records():
             if record.state is LedgerState.CLOSED and any(
@@ -364,7 +384,7 @@ class _Workload:
         node = sim.node(name)
 
         async def write(world: World) -> None:
-            client = LedgerClient(world, _OPTIONS)
+            client = LedgerClient(world, self._options)
             await client.start()
             for _ in range(_DYING_LEDGERS):
                 left.append(await self._leave_behind(name, world, client))
@@ -412,7 +432,7 @@ class _Workload:
         return history
 
     async def _recover(self, world: World, histories: Sequence[LedgerHistory]) -> None:
-        client = LedgerClient(world, _OPTIONS)
+        client = LedgerClient(world, self._options)
         await client.start()
         for history in histories:
             history.closed((await client.open(history.ledger_id)).metadata)
@@ -467,6 +487,16 @@ class _Workload:
                 missing.append(f"ledger {record.ledger_id} names {lost}")
         return missing
 
+    def _check_placement(self) -> None:
+        rules = PlacementRules.of(self._options)
+        for record in self._records():
+            for segment in record.segments:
+                places = [
+                    Candidate(member, member, self._rack(member)) for member in segment.members
+                ]
+                broken = violations(places, record.write_quorum, rules)
+                assert not broken, f"ledger {record.ledger_id} breaks a rule: {broken[0]}"
+
     async def _count_copies(self) -> None:
         problems = await self._missing_copies()
         assert not problems, "; ".join(problems[:3])
@@ -481,7 +511,7 @@ class _Workload:
     # -- the end
 
     async def _read_everything(self, world: World) -> None:
-        client = LedgerClient(world, _OPTIONS)
+        client = LedgerClient(world, self._options)
         await client.start()
         async with asyncio.timeout(_FINAL_SECONDS):
             for history in self._histories:
