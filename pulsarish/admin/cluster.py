@@ -232,6 +232,16 @@ class Bookies:
             "GET", "bookies", "ledgers", bookie, query={"after": str(after)}
         )
 
+    def all_ledgers(self, bookie: str) -> Records:
+        """Return all ledgers that name a bookie, as ``ledgers`` does. Raises ``NotFound``."""
+        found: Records = []
+        after: int | None = -1
+        while after is not None:
+            page = self.ledgers(bookie, after=after)
+            found += page["ledgers"]
+            after = page["next"]
+        return found
+
     def recover(self, bookie: str, ledgers: Sequence[int]) -> Record:
         """Have auto-recovery make the copies that a bookie holds of ledgers on other bookies, and
         then name those instead.

@@ -16,6 +16,7 @@ from pulsarish.cli.groups import Group
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.server_options import processes_option
 from pulsarish.cli.values import FiniteRange
+from pulsarish.local_cluster.growth import add_nodes, remove_nodes
 from pulsarish.local_cluster.locked import is_locked, lock_cluster, profiles_of
 from pulsarish.local_cluster.plan import METADATA_ROLES, plan_cluster
 from pulsarish.local_cluster.processes import Cluster, NodeState
@@ -193,8 +194,8 @@ def _check_plan(target: Cluster, wanted: dict[str, Any]) -> None:
         if is_given and value != planned[name] and value != 0:
             raise InvalidArgument(
                 f"the cluster under {target.directory} was made with {name.replace('_', ' ')} "
-                f"{planned[name]}, not {value}; a cluster's plan is fixed: leave the option out, "
-                "or give another --dir"
+                f"{planned[name]}, not {value}: leave the option out, or give another --dir; "
+                "bookies and brokers come and go with pulsarish cluster add and remove"
             )
 
 
@@ -208,6 +209,71 @@ def _without_interruption() -> None:
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+@cluster.command()
+@click.argument("role", type=click.Choice(["bookie", "broker"]))
+@click.option(
+    "-n",
+    "--count",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 50),
+    help="How many.",
+)
+@_directory_option
+@output_option
+def add(role: str, count: int, directory: Path, output: str) -> None:
+    """Add bookies or brokers to a cluster, start them, and wait until they serve.
+
+    They have the next names and ports, and the options of the others. New ledgers use a new bookie
+    at once; a new broker gets its share of the bundles within a minute.
+
+    \b
+    Examples:
+      pulsarish cluster add bookie -n 2
+      pulsarish cluster add broker
+    """
+    target = Cluster(directory)
+    added = add_nodes(target, role, count)
+    if output == "json":
+        print_json([_row(target.state(node)) for node in added])
+    else:
+        say(f"{', '.join(node.name for node in added)}: ready")
+
+
+@cluster.command()
+@click.argument("nodes", nargs=-1, required=True)
+@_directory_option
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Stop them at once, without moving bundles or making copies elsewhere first.",
+)
+@click.option(
+    "--wait-seconds",
+    default=3_600.0,
+    show_default=True,
+    type=FiniteRange(0),
+    help="How long each node may take; exit status 1 if it is not removed by then.",
+)
+def remove(nodes: tuple[str, ...], directory: Path, force: bool, wait_seconds: float) -> None:
+    """Remove bookies or brokers from a cluster for good.
+
+    A broker hands its bundles over to others and stops. A bookie is set read-only, what it holds
+    is copied to others, and topics that have an open ledger on it are unloaded; then it stops, is
+    decommissioned, and its data are deleted. Refused when fewer bookies than the write quorum, or
+    no broker, would be left. A removal that was interrupted is finished by the same command.
+
+    With --force the copies of a bookie are made from those that others have, once it counts as
+    lost (auto_recovery.lost_bookie_recovery_delay_seconds).
+
+    \b
+    Examples:
+      pulsarish cluster remove bookie-4 bookie-5
+      pulsarish cluster remove broker-3
+    """
+    remove_nodes(Cluster(directory), nodes, force=force, wait_seconds=wait_seconds, say=say)
 
 
 @cluster.command()
@@ -414,7 +480,7 @@ def _supervise(target: Cluster) -> None:
     """Restart nodes that end, until Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     while True:
-        for node in target.nodes():
+        for node in target.staying():
             if target.pid(node.name) is None:
                 say(f"{node.name} has ended; starting it again")
                 target.start(node)

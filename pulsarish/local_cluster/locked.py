@@ -15,7 +15,15 @@ from pulsarish.local_cluster.processes import Cluster
 from pulsarish.local_cluster.security_files import ADMINISTRATOR, SecurityFiles
 from pulsarish.runtime.profiles import Profiles
 
-__all__ = ["administrator", "is_locked", "lock_cluster", "profiles_of"]
+__all__ = [
+    "administrator",
+    "is_locked",
+    "lock_cluster",
+    "lock_node",
+    "locked_settings",
+    "profiles_of",
+    "put_profile",
+]
 
 _LOCKED: Final = "authentication_enabled=true"
 
@@ -35,27 +43,44 @@ def lock_cluster(cluster: Cluster, nodes: Iterable[NodePlan]) -> None:
     The nodes are those of a plan that ``cluster`` does not have yet.
     """
     nodes = list(nodes)
-    files = _files(cluster)
-    files.make()
+    _files(cluster).make()
     for node in nodes:
-        if node.role == "metadata":
-            node.settings.append(f"auth_file={files.metadata_login}")
-        if node.role in ("bookie", "broker"):
-            node.settings.append(f"metadata_auth_file={files.metadata_login}")
-        if node.role == "bookie":
-            node.settings += files.bookie_settings()
-        if node.role == "broker":
-            node.trust_file = str(files.trust)
-            # After those of the plan: of two values the last one counts.
-            node.settings += [
-                *files.broker_settings(cluster.directory / node.name),
-                f"listen_address_tls={HOST}:{node.ports['grpc']}",
-                f"http_address_tls={HOST}:{node.ports['http']}",
-                f"pulsar_address_tls={HOST}:{node.ports['pulsar']}",
-                f"framed_port_tls={node.ports['framed']}",
-            ]
+        lock_node(cluster, node)
+    put_profile(cluster, nodes)
+
+
+def lock_node(cluster: Cluster, node: NodePlan) -> None:
+    """Have a node that the cluster does not have yet use its keys and certificates."""
+    if node.role == "broker":
+        node.trust_file = str(_files(cluster).trust)
+    # After those of the plan: of two values the last one counts.
+    node.settings += [each for each in locked_settings(cluster, node) if each not in node.settings]
+
+
+def locked_settings(cluster: Cluster, node: NodePlan) -> list[str]:
+    """Return the options of a node that uses the cluster's keys and certificates."""
+    files = _files(cluster)
+    if node.role == "metadata":
+        return [f"auth_file={files.metadata_login}"]
+    login = f"metadata_auth_file={files.metadata_login}"
+    if node.role == "bookie":
+        return [login, *files.bookie_settings()]
+    if node.role == "broker":
+        return [
+            login,
+            *files.broker_settings(cluster.directory / node.name),
+            f"listen_address_tls={HOST}:{node.ports['grpc']}",
+            f"http_address_tls={HOST}:{node.ports['http']}",
+            f"pulsar_address_tls={HOST}:{node.ports['pulsar']}",
+            f"framed_port_tls={node.ports['framed']}",
+        ]
+    return []
+
+
+def put_profile(cluster: Cluster, nodes: Iterable[NodePlan]) -> None:
+    """Write the administrator's profile of a locked cluster with the addresses of these nodes."""
     urls = service_urls(nodes)
-    files.put_profile(urls["pulsarish"], urls["http"])
+    _files(cluster).put_profile(urls["pulsarish"], urls["http"])
 
 
 def administrator(cluster: Cluster) -> Admin:

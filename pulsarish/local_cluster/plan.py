@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pulsarish.local_cluster.ports import PORT_STEP, free_ports, take_consecutive
-from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.errors import InvalidArgument, NotAllowed
 
 __all__ = [
     "HOST",
     "METADATA_ROLES",
     "NodePlan",
+    "check_removal",
     "metadata_url",
+    "own_settings",
     "plan_cluster",
+    "plan_more",
     "service_urls",
 ]
 
 HOST: Final = "127.0.0.1"
 METADATA_ROLES: Final = ("metadata", "zookeeper")
+_NUMBERED: Final = re.compile(r"[a-z]+-([1-9][0-9]*)")
+_WRITE_QUORUM: Final = "managed_ledger.write_quorum="
 
 
 @dataclass(slots=True)
@@ -34,6 +40,8 @@ class NodePlan:
     trust_file: str = ""
     processes: int = 1
     port_step: int = PORT_STEP
+    # its removal has begun and no other node needs it: it is not started again
+    is_leaving: bool = False
 
     @property
     def http_port(self) -> int | None:
@@ -96,19 +104,13 @@ def plan_cluster(
     ports = _ports(base_port)
     nodes = _plan_metadata(metadata, metadata_servers, None if base_port is None else ports, host)
     url = metadata_url(nodes, host)
-    for index in range(bookies):
-        known = {"grpc": 3181 + index, "http": 8000 + index, "framed": 3281 + index}
-        node = NodePlan(f"bookie-{index + 1}", "bookie", known, processes=bookie_processes)
-        nodes.append(node)
-    for index in range(brokers):
-        known = {
-            "grpc": 6660 + index,
-            "http": 8080 + index,
-            "pulsar": 6650 + index if index < 10 else 16650 + index,
-            "framed": 6760 + index,
-        }
-        node = NodePlan(f"broker-{index + 1}", "broker", known, processes=broker_processes)
-        nodes.append(node)
+    for role, count, processes in (
+        ("bookie", bookies, bookie_processes),
+        ("broker", brokers, broker_processes),
+    ):
+        for number in range(1, count + 1):
+            ports_of = _known_ports(role, number)
+            nodes.append(NodePlan(f"{role}-{number}", role, ports_of, processes=processes))
     if base_port is not None:
         for node in nodes:
             if node.role not in METADATA_ROLES:
@@ -117,29 +119,137 @@ def plan_cluster(
     for node in nodes:
         if node.role in METADATA_ROLES:
             continue
-        listen = {kind: f"{host}:{port}" for kind, port in node.ports.items()}
-        node.settings = [
-            f"listen_address={listen['grpc']}",
-            f"http_address={listen['http']}",
-            f"metadata_url={url}",
-        ]
-        node.settings.append(f"{node.role}_id={node.name}")
-        node.settings.append(f"framed_port={node.ports['framed']}")
+        node.settings = [*own_settings(node, host), f"metadata_url={url}"]
         if node.role == "bookie":
-            # Every bookie of a laptop's cluster stands for a host of its own, or no two copies
-            # could lie on it.
-            node.settings.append(f"host={node.name}")
             # Whatever bookies are left make lost copies again, without a process more.
             node.settings.append("auto_recovery_daemon_enabled=true")
         if node.role == "broker":
             node.settings += [
-                f"pulsar_address={listen['pulsar']}",
                 f"managed_ledger.ensemble_size={quorum}",
-                f"managed_ledger.write_quorum={quorum}",
+                f"{_WRITE_QUORUM}{quorum}",
                 f"managed_ledger.ack_quorum={min(2, quorum)}",
             ]
     _check_distinct(nodes)
     return nodes
+
+
+def plan_more(
+    nodes: Sequence[NodePlan],
+    role: str,
+    count: int,
+    *,
+    taken: Collection[str],
+    ports: Iterable[int],
+) -> list[NodePlan]:
+    """Return ``count`` further nodes of a plan, with the next names and ports.
+
+    They have the options that all nodes of their role have in common. They have the well-known
+    ports where all of these have, and otherwise the next of ``ports``.
+
+    Args:
+        role: bookie or broker.
+        taken: names that no node may get, besides those of the plan.
+        ports: the free ones, in the order in which they are to be used.
+
+    Raises ``InvalidArgument`` when two ports would clash, or there are no more.
+    """
+    peers = [node for node in nodes if node.role == role]
+    numbers = [_number(name) for name in [*(node.name for node in peers), *taken]]
+    first = max(numbers, default=0) + 1
+    is_known = all(node.ports == _known_ports(role, _number(node.name)) for node in peers)
+    own = {setting for node in peers for setting in own_settings(node)}
+    shared = [
+        setting
+        for setting in peers[0].settings
+        if setting not in own and all(setting in peer.settings for peer in peers)
+    ]
+    found, left = [], iter(ports)
+    for number in range(first, first + count):
+        node = NodePlan(
+            f"{role}-{number}",
+            role,
+            _known_ports(role, number),
+            processes=peers[0].processes,
+            port_step=peers[0].port_step,
+        )
+        if not is_known:
+            try:
+                _take_ports(node, left)
+            except StopIteration:
+                raise InvalidArgument(f"{node.name}: no port is left for it") from None
+        node.settings = [*own_settings(node), *shared]
+        found.append(node)
+    _check_distinct([*nodes, *found])
+    return found
+
+
+def check_removal(nodes: Iterable[NodePlan], names: Collection[str]) -> None:
+    """Raise ``NotAllowed`` when the cluster could not serve without these nodes."""
+    nodes = list(nodes)
+    left = [node for node in nodes if node.name not in names]
+    for node in nodes:
+        if node.name in names and node.role in METADATA_ROLES:
+            raise NotAllowed(
+                f"{node.name} keeps the cluster's metadata: only bookies and brokers can be removed"
+            )
+    if not any(node.role == "broker" for node in left):
+        raise NotAllowed(
+            "no broker would be left: add another one first, with: pulsarish cluster add broker"
+        )
+    if all(node.role != "bookie" for node in nodes if node.name in names):
+        return
+    bookies = sum(node.processes for node in left if node.role == "bookie")
+    needed = max(
+        (
+            int(setting.removeprefix(_WRITE_QUORUM))
+            for node in nodes
+            for setting in node.settings
+            if setting.startswith(_WRITE_QUORUM)
+        ),
+        default=1,
+    )
+    if bookies < needed:
+        raise NotAllowed(
+            f"{bookies} bookies would be left, and {needed} hold each entry "
+            f"({_WRITE_QUORUM}{needed}): add others first, with: pulsarish cluster add bookie"
+        )
+
+
+def own_settings(node: NodePlan, host: str = HOST) -> list[str]:
+    """Return the options of a bookie or broker that no other node has: its id and addresses."""
+    listen = {kind: f"{host}:{port}" for kind, port in node.ports.items()}
+    found = [
+        f"listen_address={listen['grpc']}",
+        f"http_address={listen['http']}",
+        f"{node.role}_id={node.name}",
+        f"framed_port={node.ports['framed']}",
+    ]
+    if node.role == "bookie":
+        # Every bookie of a laptop's cluster stands for a host of its own, or no two copies could
+        # lie on it.
+        found.append(f"host={node.name}")
+    else:
+        found.append(f"pulsar_address={listen['pulsar']}")
+    return found
+
+
+def _known_ports(role: str, number: int) -> dict[str, int]:
+    """Return the well-known ports of a bookie or broker, counted from 1."""
+    index = number - 1
+    if role == "bookie":
+        return {"grpc": 3181 + index, "http": 8000 + index, "framed": 3281 + index}
+    return {
+        "grpc": 6660 + index,
+        "http": 8080 + index,
+        "pulsar": 6650 + index if index < 10 else 16650 + index,
+        "framed": 6760 + index,
+    }
+
+
+def _number(name: str) -> int:
+    """Return the number at the end of a node's name; 0: there is none."""
+    match = _NUMBERED.fullmatch(name)
+    return int(match[1]) if match else 0
 
 
 def _take_ports(node: NodePlan, ports: Iterator[int]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import http.client
 import json
 import os
@@ -32,13 +33,14 @@ from pulsarish.model.errors import (
     AlreadyExists,
     CorruptData,
     InvalidConfiguration,
+    NotAllowed,
     NotFound,
     ServiceNotReady,
     Timeout,
 )
 from pulsarish.runtime.modes import DIRECTORY_MODE
 
-__all__ = ["Cluster", "NodeState", "reap_children"]
+__all__ = ["Cluster", "NodeState", "port_taken", "reap_children"]
 
 _READY_SECONDS: Final = 30.0
 STOP_TIMEOUT_SECONDS: Final = 20.0
@@ -118,6 +120,18 @@ class Cluster:
             ) from None
         return nodes
 
+    def change(self, change: Callable[[list[NodePlan]], list[NodePlan]]) -> None:
+        """Write another plan. Two processes that change it take turns. Raises as ``nodes``."""
+        with self._plan_path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.create(change(self.nodes()))
+
+    def staying(self) -> list[NodePlan]:
+        """Return the nodes that are to run: all but those whose removal has begun. Raises as
+        ``nodes``.
+        """
+        return [node for node in self.nodes() if not node.is_leaving]
+
     def node(self, name: str) -> NodePlan:
         nodes = self.nodes()
         for node in nodes:
@@ -147,8 +161,10 @@ class Cluster:
     def start(self, node: NodePlan) -> None:
         """Start the node's process, detached; returns at once.
 
-        Raises ``AlreadyExists`` when it runs.
+        Raises ``AlreadyExists`` when it runs, ``NotAllowed`` when its removal has begun.
         """
+        if node.is_leaving:
+            raise NotAllowed(_leaving(node.name))
         if (pid := self.pid(node.name)) is not None:
             raise AlreadyExists(f"{node.name} runs already, as process {pid}")
         home = self.directory / node.name
@@ -250,6 +266,8 @@ class Cluster:
     def state(self, node: NodePlan) -> NodeState:
         pid = self.pid(node.name)
         health, reason = ("down", "") if pid is None else self._health(node)
+        if node.is_leaving:
+            reason = _leaving(node.name)
         pids = [] if pid is None else [pid, *_started_by(pid)]
         return NodeState(
             node.name,
@@ -332,9 +350,9 @@ class Cluster:
             if self.pid(node.name) is not None:
                 continue
             for what, port in node.all_ports.items():
-                while _port_taken(port) and time.monotonic() < deadline:
+                while port_taken(port) and time.monotonic() < deadline:
                     time.sleep(_POLL_SECONDS)
-                if _port_taken(port):
+                if port_taken(port):
                     raise InvalidConfiguration(
                         f"port {port} ({what}) is in use by another process; stop "
                         "that one, or make a cluster on free ports: pulsarish cluster up --dir "
@@ -346,7 +364,7 @@ class Cluster:
 
         Nothing is started when a port is taken.
         """
-        nodes = self.nodes()
+        nodes = self.staying()
         self.check_ports(nodes)
         first = [node for node in nodes if _ROLE_ORDER[node.role] == 0]
         others = [node for node in nodes if _ROLE_ORDER[node.role] > 0]
@@ -461,7 +479,8 @@ def _rss_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _port_taken(port: int) -> bool:
+def port_taken(port: int) -> bool:
+    """Return whether a process of this machine listens on a port."""
     with socket.socket() as probe:
         # As servers do: a connection of the past that lingers does not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -472,6 +491,10 @@ def _port_taken(port: int) -> bool:
                 return True
             raise
     return False
+
+
+def _leaving(name: str) -> str:
+    return f"{name} is being removed; to finish that: pulsarish cluster remove {name}"
 
 
 def _reason_of(status: int, body: str) -> str:

@@ -140,10 +140,14 @@ def _why_not_whole(cluster: Cluster) -> str:
 
 
 def _is_given_up(cluster: Cluster, node: NodePlan) -> bool:
-    """Whether a bookie that does not run was decommissioned: it stays in the cluster's plan, and
-    nothing waits for it.
+    """Whether a node that does not run is being removed, or is a bookie that was decommissioned: it
+    is in the cluster's plan, and nothing waits for it.
     """
-    if node.role != "bookie" or cluster.pid(node.name) is not None:
+    if cluster.pid(node.name) is not None:
+        return False
+    if node.is_leaving:
+        return True
+    if node.role != "bookie":
         return False
     return all(_is_bookie_given_up(cluster, name) for name in node.process_ports)
 

@@ -147,7 +147,7 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
         nonlocal asked, left
         asked = admin.bookies.decommission_progress(instance)
         try:
-            left = _ledgers_of(admin, instance) if asked["givenUp"] else []
+            left = admin.bookies.all_ledgers(instance) if asked["givenUp"] else []
         except NotFound:
             left = []  # the broker is of a version that does not list them
         return max(len(left), 1) if asked["givenUp"] else 0
@@ -169,17 +169,6 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
             "command again to wait longer"
         )
         raise SystemExit(1)
-
-
-def _ledgers_of(admin: Admin, bookie: str) -> list[dict[str, Any]]:
-    """Return all ledgers that name a bookie. Raises ``NotFound``."""
-    found: list[dict[str, Any]] = []
-    after: int | None = -1
-    while after is not None:
-        page = admin.bookies.ledgers(bookie, after=after)
-        found += page["ledgers"]
-        after = page["next"]
-    return found
 
 
 def _wait_until_left(label: str, look: Callable[[], int], wait_seconds: float) -> bool:
@@ -242,7 +231,7 @@ def recover(
     """
 
     def wanted() -> list[dict[str, Any]]:
-        found = _ledgers_of(admin, bookie)
+        found = admin.bookies.all_ledgers(bookie)
         return [row for row in found if not ledgers or row["ledgerId"] in ledgers]
 
     rows = wanted()

@@ -13,9 +13,15 @@ from pulsarish.local_cluster.member_options import (
     broker_members,
     shared_by_brokers,
 )
-from pulsarish.local_cluster.plan import NodePlan, metadata_url, plan_cluster
+from pulsarish.local_cluster.plan import (
+    NodePlan,
+    check_removal,
+    metadata_url,
+    plan_cluster,
+    plan_more,
+)
 from pulsarish.local_cluster.ports import take_consecutive
-from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.errors import InvalidArgument, NotAllowed
 from pulsarish.runtime.network.addresses import port_of
 
 
@@ -157,3 +163,59 @@ def test_ports_in_a_row_are_looked_for() -> None:
     assert take_consecutive(iter([5, 6, 9, 10, 11, 12]), 3) == 9
     with pytest.raises(InvalidArgument, match="no 3 free ports in a row"):
         take_consecutive(iter([5, 6, 9, 10, 12]), 3)
+
+
+def test_further_nodes_have_the_next_names_and_the_options_of_the_others() -> None:
+    nodes = plan_cluster(bookies=3, brokers=1, metadata="embedded", base_port=None)
+    for node in nodes:
+        node.settings.append(f"log_level=of-{node.role}")
+    more = plan_more(nodes, "broker", 2, taken=[], ports=[])
+    assert [(node.name, node.ports["grpc"], node.ports["pulsar"]) for node in more] == [
+        ("broker-2", 6661, 6651),
+        ("broker-3", 6662, 6652),
+    ]
+    whole = plan_cluster(bookies=3, brokers=3, metadata="embedded", base_port=None)
+    for planned, wanted in zip(more, whole[-2:], strict=True):
+        assert set(planned.settings) == {*wanted.settings, "log_level=of-broker"}
+    (bookie,) = plan_more(nodes, "bookie", 1, taken=["bookie-7", "bookie-old"], ports=[])
+    assert (bookie.name, setting(bookie, "host"), setting(bookie, "bookie_id")) == (
+        "bookie-8",
+        "bookie-8",
+        "bookie-8",
+    )
+    assert setting(bookie, "log_level") == "of-bookie"
+
+
+def test_further_nodes_of_other_ports_take_the_next_free_ones() -> None:
+    nodes = plan_cluster(
+        bookies=1, brokers=1, metadata="embedded", base_port=20_000, bookie_processes=2
+    )
+    (more,) = plan_more(nodes, "bookie", 1, taken=[], ports=[20_050, *range(20_060, 20_070)])
+    assert more.process_ports == {
+        "bookie-2-0": {"grpc": 20_060, "http": 20_061, "framed": 20_062},
+        "bookie-2-1": {"grpc": 20_063, "http": 20_064, "framed": 20_065},
+    }
+
+
+def test_a_further_node_without_a_port_or_with_one_of_another_node_is_refused() -> None:
+    known = plan_cluster(bookies=1, brokers=20, metadata="embedded", base_port=None)
+    with pytest.raises(InvalidArgument, match=r"^http of broker-21 and http of metadata would"):
+        plan_more(known, "broker", 1, taken=[], ports=[])
+    counted = plan_cluster(bookies=1, brokers=1, metadata="embedded", base_port=20_000)
+    with pytest.raises(InvalidArgument, match="bookie-2: no port is left"):
+        plan_more(counted, "bookie", 1, taken=[], ports=[20_100, 20_101])
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["metadata"], "^metadata keeps the cluster's metadata"),
+        (["broker-1", "broker-2"], "^no broker would be left"),
+        (["bookie-1", "bookie-4"], r"^2 bookies would be left, and 3 hold each entry \(managed"),
+    ],
+)
+def test_what_a_cluster_needs_cannot_be_removed(names: list[str], why: str) -> None:
+    nodes = plan_cluster(bookies=4, brokers=2, metadata="embedded", base_port=None)
+    check_removal(nodes, ["bookie-1", "broker-2"])
+    with pytest.raises(NotAllowed, match=why):
+        check_removal(nodes, names)
