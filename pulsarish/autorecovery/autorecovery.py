@@ -12,6 +12,7 @@ import asyncio
 from pulsarish.autorecovery.absent_bookies import AbsentBookies
 from pulsarish.autorecovery.auditor import Auditor, read_cookies
 from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.autorecovery.rebalancer import Rebalancer
 from pulsarish.autorecovery.switch import Switch
 from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.ledger.client import LedgerClient
@@ -69,6 +70,9 @@ class AutoRecovery:
             switch,
             lambda: self.worker.backlog.count,
         )
+        self.rebalancer = Rebalancer(
+            world, options, records, self._ledgers, self.election, switch, self._state_of
+        )
         self._given_up: list[str] = []
         self._given_up_changed = asyncio.Event()
         self._stopped = False
@@ -86,6 +90,7 @@ class AutoRecovery:
         )
         self.election.start()
         self.auditor.start()
+        self.rebalancer.start()
         self.worker.start()
 
     async def stop(self) -> None:
@@ -94,6 +99,7 @@ class AutoRecovery:
         self._given_up_changed.set()
         self.switch.stop()
         self.auditor.stop()
+        self.rebalancer.stop()
         await self.election.stop()
         try:
             async with self._world.clock.timeout(_STOP_SECONDS):
@@ -260,6 +266,24 @@ class AutoRecovery:
             "gauge",
             "When the auditor's last walk through all ledgers ended, as a Unix time; 0: none has.",
             lambda: counts.walk_ends_ms / 1000,
+        )
+        read(
+            "auditor_rebalance_running",
+            "gauge",
+            "1 where copies are moved to emptier bookies now.",
+            lambda: int(self.rebalancer.is_running),
+        )
+        read(
+            "auditor_rebalance_parts_moved_total",
+            "counter",
+            "Parts of ledgers moved to emptier bookies.",
+            lambda: self.rebalancer.moved_count,
+        )
+        read(
+            "auditor_rebalance_bytes_total",
+            "counter",
+            "Bytes copied to move parts of ledgers.",
+            lambda: self.rebalancer.moved_bytes,
         )
         read(
             "replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED",

@@ -25,6 +25,7 @@ __all__ = [
     "Violation",
     "choose_ensemble",
     "choose_replacement",
+    "is_no_worse",
     "violations",
     "why_not_permitted",
     "why_too_few",
@@ -453,3 +454,21 @@ def why_not_permitted(
                 f"{len(free)} free bookies only in: {names}"
             )
     return f"none of the {len(free)} free bookies keeps all enforced rules of placement"
+
+
+def is_no_worse(
+    members: Sequence[Candidate],
+    index: int,
+    candidate: Candidate,
+    write_quorum: int,
+    rules: PlacementRules = _NO_RULES,
+) -> bool:
+    """Return whether write quorums keep rules as well as now, and share no more domains, once a
+    bookie has place ``index`` of an ensemble.
+    """
+
+    def cost(places: Sequence[Candidate]) -> tuple[int, ...]:
+        shortage = _shortage(places, write_quorum, rules.wanted(write_quorum))
+        return shortage, *_clashes(places, write_quorum)
+
+    return cost([*members[:index], candidate, *members[index + 1 :]]) <= cost(members)

@@ -62,6 +62,7 @@ __all__ = [
     "partitioned_namespace",
     "partitioned_topic",
     "read_only_bookie",
+    "rebalance",
     "repair_lock",
     "resource_group",
     "resource_group_user",
@@ -81,7 +82,8 @@ CLUSTER: Final = "/cluster"  # the cluster's instance id: a bookie of another cl
 LEDGERS: Final = "/ledgers"  # /ledgers/00/0000/L0001
 LEDGER_IDS: Final = "/ledger-ids"  # the end of the last block of ids given out
 UNDERREPLICATED: Final = "/underreplicated"
-# /autorecovery/auditor, .../switch, .../locks/L0000000101, .../given-up/bookie~0a1b2c3d
+# /autorecovery/auditor, .../switch, .../rebalance, .../locks/L0000000101,
+# .../given-up/bookie~0a1b2c3d
 AUTORECOVERY: Final = "/autorecovery"
 BOOKIES: Final = "/bookies"  # ephemeral registrations
 READ_ONLY_BOOKIES: Final = "/read-only-bookies"  # by instance id: as operators ask
@@ -181,6 +183,11 @@ def auditor() -> str:
 def autorecovery_switch() -> str:
     """Return the path of what operators have asked of auto-recovery."""
     return f"{AUTORECOVERY}/switch"
+
+
+def rebalance() -> str:
+    """Return the path of the move of old copies to emptier bookies, as an operator asked for it."""
+    return f"{AUTORECOVERY}/rebalance"
 
 
 def repair_lock(ledger_id: int) -> str:

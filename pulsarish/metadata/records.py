@@ -37,6 +37,7 @@ __all__ = [
     "PartitionedTopic",
     "PlacementRecord",
     "ReadOnlyBookie",
+    "RebalanceRecord",
     "ResourceGroupRecord",
     "RestoredTree",
     "ScheduleMarks",
@@ -487,6 +488,28 @@ class AutoRecoverySwitch(msgspec.Struct, frozen=True):
     looks_asked: int = 0
     looks_asking_bookies: int = 0
     looks_done: int = 0
+    token: str = ""
+
+
+class RebalanceRecord(msgspec.Struct, frozen=True):
+    """The move of old copies from fuller bookies to emptier ones, as an operator asked for it, and
+    how far it is. It runs while ``ended_ms`` is 0.
+    """
+
+    number: int = 0  # of the request; 0: there was none
+    dry_run: bool = False
+    rate_bytes: int = 0  # a second
+    ledgers_max: int = 0  # 0: no limit
+    tolerance_percent: int = 0  # of what a bookie holds on average
+    asked_ms: int = 0
+    ended_ms: int = 0
+    reason: str = ""  # why it ended, or why something could not be moved
+    ledgers_moved: int = 0
+    bytes_moved: int = 0
+    ledgers_planned: int = 0  # with those that were moved
+    bytes_planned: int = 0
+    held: dict[str, int] = {}  # bytes by instance id, as computed last
+    held_then: dict[str, int] = {}  # once all that is planned has moved
     token: str = ""
 
 

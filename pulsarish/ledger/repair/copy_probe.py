@@ -29,6 +29,7 @@ __all__ = [
     "are_in_spans",
     "entry_copies",
     "find_missing_copies",
+    "has_gap",
     "members_behind",
 ]
 
@@ -67,7 +68,7 @@ async def find_missing_copies(
 
     async def ask(member: str) -> None:
         try:
-            if await _has_gap(pool, metadata, parts[member]):
+            if await has_gap(pool, metadata, parts[member]):
                 gaps.missing.append(member)
         except NoAnswer as error:
             gaps.unanswered[member] = str(error)
@@ -76,8 +77,8 @@ async def find_missing_copies(
     return gaps
 
 
-async def _has_gap(pool: BookiePool, metadata: LedgerMetadata, parts: Sequence[Part]) -> bool:
-    """Whether the member misses an entry of these parts.
+async def has_gap(pool: BookiePool, metadata: LedgerMetadata, parts: Sequence[Part]) -> bool:
+    """Whether the parts' members miss an entry of them, by their own lists.
 
     Raises ``NoAnswer`` for an answer that does not say what is stored.
     """

@@ -10,6 +10,7 @@ the same bookie or to another one.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ from pulsarish.ledger.placement import (
     why_not_permitted,
 )
 from pulsarish.ledger.repair.copier import Copied, Copier
+from pulsarish.ledger.repair.copy_probe import has_gap
+from pulsarish.ledger.repair.moves_core import Move, part_to_move
 from pulsarish.ledger.repair.repair_core import (
     MemberState,
     Part,
@@ -60,6 +63,7 @@ class RepairCounts:
     filled: int = 0
     copies_added: int = 0
     recovered: int = 0
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,44 @@ class LedgerRepair:
         reason = summed_up(reasons, _REASON_CHARS_MAX)
         await self._store.note_reason(ledger_id, reason)
         return Outcome(done=False, reason=reason)
+
+    async def move(self, move: Move) -> str:
+        """Copy what a member holds of a segment to another bookie, check that it is there, and name
+        that bookie instead. The member's copies are garbage then.
+
+        A ledger that lacks copies is left to its repair.
+
+        Returns why it was not done; empty: it was. Raises ``MetadataUnavailable``, ``CorruptData``.
+        """
+        if await self._store.under_replicated([move.ledger_id]):
+            return f"ledger {move.ledger_id} lacks copies, which are made first"
+        found = await self._store.read_newest(move.ledger_id)
+        part = None if found is None else part_to_move(found[0], move)
+        if found is None or part is None:
+            return f"ledger {move.ledger_id} has changed"
+        metadata, version = found
+        try:
+            await self._copier.copy(metadata, part, move.target, self._lost(metadata))
+            copied = dataclasses.replace(part, member=move.target)
+            if part.first <= part.last and await has_gap(self._pool, metadata, [copied]):
+                return f"bookie {move.target} does not list all copies of ledger {move.ledger_id}"
+            if not await self._swing(metadata, version, part, move.target):
+                return f"ledger {move.ledger_id} has changed"
+        except MetadataUnavailable:
+            raise
+        except (NoAnswer, PulsarishError) as error:
+            return f"ledger {move.ledger_id}: {type(error).__name__}: {error}"
+        self.counts.moved += 1
+        _log.info(
+            "a part of a ledger was moved",
+            ledger=metadata.ledger_id,
+            first_entry=part.first,
+            last_entry=part.last,
+            size_bytes=move.size_bytes,
+            before=part.member,
+            bookie=move.target,
+        )
+        return ""
 
     # -- the steps
 

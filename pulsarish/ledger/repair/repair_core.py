@@ -28,6 +28,7 @@ __all__ = [
     "StepKind",
     "held_count",
     "held_entries",
+    "held_in_segment",
     "is_gone",
     "plan_repair",
 ]
@@ -147,16 +148,22 @@ def held_count(metadata: LedgerMetadata, member: str) -> int:
     """Return the number of entries that a member should hold of a ledger (rule 1), without those of
     a last segment that has no end yet.
     """
-    size, quorum, count = metadata.ensemble_size, metadata.write_quorum, 0
+    count = 0
     for index, segment in enumerate(metadata.segments):
         is_open = index == len(metadata.segments) - 1 and metadata.state is not LedgerState.CLOSED
-        if is_open or member not in segment.members:
-            continue
-        place, last = segment.members.index(member), metadata.last_entry_of(index)
-        stripes, rest = divmod(last + 1 - segment.first_entry, size)
-        part = Part(last + 1 - rest, last, place, member)
-        count += stripes * quorum + len(held_entries(metadata, part, part.first, last))
+        if not is_open and member in segment.members:
+            count += held_in_segment(metadata, index, segment.members.index(member))
     return count
+
+
+def held_in_segment(metadata: LedgerMetadata, index: int, place: int) -> int:
+    """Return the number of entries that a place of a segment that has an end should hold (rule
+    1).
+    """
+    segment, last = metadata.segments[index], metadata.last_entry_of(index)
+    stripes, rest = divmod(last + 1 - segment.first_entry, metadata.ensemble_size)
+    part = Part(last + 1 - rest, last, place, segment.members[place])
+    return stripes * metadata.write_quorum + len(held_entries(metadata, part, part.first, last))
 
 
 def held_entries(

@@ -63,6 +63,7 @@ STANDING: Final = (
     "probe",
     "progress watchdog",
     "read-only",
+    "rebalance",
     "registration",
     "replication worker",
     "schedule clock",

@@ -12,6 +12,7 @@ from pulsarish.ledger.add_stream import encode_chunk
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.repair import copy_probe as gaps
 from pulsarish.ledger.repair.copier import Copier, _Answers
+from pulsarish.ledger.repair.moves_core import Move, part_to_move
 from pulsarish.ledger.repair.repair import LedgerRepair, Outcome
 from pulsarish.ledger.repair.repair_core import Part
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry
@@ -44,6 +45,15 @@ REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
         bookies=6, rounds=0, leaving=1, quorums=((2, 2, 2), (3, 3, 3)), crash_seconds=0.8
     ),
     "racks": RepairSettings(second_rack=2, quorums=((2, 2, 2), (3, 3, 2), (4, 2, 2))),
+    "moving": RepairSettings(
+        bookies=6,
+        rounds=1,
+        closed_ledgers=10,
+        open_ledgers=1,
+        quorums=((2, 2, 2), (3, 2, 2)),
+        crash_seconds=0.8,
+        late_bookies=2,
+    ),
     "writers": RepairSettings(
         closed_ledgers=0, open_ledgers=4, crash_seconds=0.0, writer_pause_seconds=2.5
     ),
@@ -169,6 +179,17 @@ def _left_without_copies(was: Any) -> object:
     return replace
 
 
+def _moved_without_copies(_was: object) -> object:
+    async def move(repair: LedgerRepair, move: Move) -> str:
+        found = await repair._store.read_newest(move.ledger_id)
+        part = None if found is None else part_to_move(found[0], move)
+        if found is None or part is None:
+            return "it has changed"
+        return "" if await repair._swing(*found, part, move.target) else "it has changed"
+
+    return move
+
+
 def _request_ends_the_grace(_was: object) -> object:
     def grace_seconds(collector: GarbageCollector) -> float:
         return collector._config.trash_grace_seconds if collector._store.is_writable else 0.0
@@ -243,6 +264,13 @@ REPAIR_MUTANTS: Final = (
         (3,),
         replacing(LedgerRepair, "_replace", _left_without_copies),
         "leaving",
+    ),
+    _mutant(
+        "moved_without_copies",
+        "a rebalance names a bookie as a member once it has the copies that move to it",
+        (3,),
+        replacing(LedgerRepair, "move", _moved_without_copies),
+        "moving",
     ),
     _mutant(
         "request_ends_the_grace_of_trash",

@@ -12,6 +12,7 @@ What must hold, while bookies crash during the repair (rules 3, 19 and 20):
 * a bookie that an operator has leave its ledgers is not named by them any more before its copies
   are elsewhere;
 * with enforced rules of placement every write quorum that a ledger was ever given keeps them;
+* copies that an operator has moved to other bookies are there before these are named;
 * at the end everything that was confirmed is read with its bytes.
 
 Each round destroys one machine. The next round begins when the ledgers are whole again: what one
@@ -37,7 +38,7 @@ from pulsarish.ledger.placement import Candidate, PlacementRules, violations
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import ReadOnlyBookie
+from pulsarish.metadata.records import ReadOnlyBookie, RebalanceRecord
 from pulsarish.model.errors import LedgerFenced, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
 from pulsarish.runtime.seams import Op, World
@@ -118,6 +119,10 @@ class RepairSettings:
     """Bookies from this number on stand in a second rack, and each write quorum must have both; 0:
     no racks, and no rule.
     """
+    late_bookies: int = 0
+    """Bookies that come when all closed ledgers are written. Then an operator asks for a rebalance,
+    and bookies crash while copies move to them.
+    """
     rotten: bool = False
     """In each closed ledger a bit flips in an entry that its member has cached for readers, and
     bookies scrub what they hold.
@@ -145,8 +150,10 @@ class _Workload:
     async def run(self) -> None:
         settings, sim = self._settings, self.sim
         sim.metadata.slow_write_chance = settings.slow_write_chance
+        late = self._names[len(self._names) - settings.late_bookies :]
         for name in self._names:
-            sim.node(name, self._bookie(name)).restart_after_seconds = 1.0
+            if name not in late:
+                sim.node(name, self._bookie(name)).restart_after_seconds = 1.0
         writer = sim.node("writer")
         await asyncio.sleep(_BOOT_SECONDS)
         await writer.run(self._write)
@@ -156,6 +163,8 @@ class _Workload:
             await sim.node("reader").run(self._read_everything)
             await self._spoil_entries()
         writing = asyncio.get_running_loop().create_task(writer.run(self._write_on))
+        if late:
+            await self._rebalance(late)
         for name in sim.faults.sample(self._names, settings.rounds):
             await self._lose(name)
         for name in sim.faults.sample(self._names, settings.leaving):
@@ -282,6 +291,31 @@ class _Workload:
         )
         await self._count_copies()
         self._check_placement()
+
+    async def _rebalance(self, late: Sequence[str]) -> None:
+        """Start bookies, and have copies move to them as an operator does."""
+        sim, path = self.sim, paths.rebalance()
+        for name in late:
+            sim.node(name, self._bookie(name)).restart_after_seconds = 1.0
+        await asyncio.sleep(_BOOT_SECONDS)
+        await sim.node("operator").run(_ask_to_rebalance)
+        self._mending = True
+        sim.at(_FAULTS_SECONDS, self._heal)
+        self._crash_soon(self._names)
+        record = RebalanceRecord()
+        for _ in range(_LOOKS_MAX):
+            await asyncio.sleep(_LOOK_SECONDS)
+            node = sim.metadata.tree.get(path)
+            assert node is not None
+            record = decode_record(node.data, RebalanceRecord, path)
+            if (
+                record.ended_ms
+                and not self._mending
+                and len(list(self.bookies_up())) == len(self._names)
+            ):
+                break
+        assert record.ended_ms, f"all is well, and the rebalance does not end: {record}"
+        await self._count_copies()
 
     async def _leave(self, name: str) -> None:
         """Have a bookie leave all closed ledgers as an operator does, and destroy it."""
@@ -533,6 +567,13 @@ class _Workload:
             self.sim.trace(f"cannot read: {error}")
             return False
         return True
+
+
+async def _ask_to_rebalance(world: World) -> None:
+    records = Records(world.metadata, world.clock, world.random)
+    await records.make_parents(paths.rebalance())
+    request = RebalanceRecord(number=1, rate_bytes=20_000, tolerance_percent=5)
+    _ = await records.update(paths.rebalance(), RebalanceRecord, lambda _found: request)
 
 
 async def _spoil(
