@@ -22,7 +22,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Files
 from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["COOKIE_NAME", "agree_on_cookie", "decide_cookie"]
+__all__ = ["COOKIE_NAME", "agree_on_cookie", "decide_cookie", "ledger_on"]
 
 COOKIE_NAME: Final = "cookie"
 
@@ -117,11 +117,10 @@ async def _cluster_id(records: Records, guarded: Records, clock: Clock, rng: ran
     return found[0].cluster_id
 
 
-async def _refuse_if_promised(records: Records, cookie: Cookie, directories: Sequence[str]) -> None:
-    """Refuse a registered bookie that lost its data.
+async def ledger_on(records: Records, instance_id: str) -> int | None:
+    """Return a ledger that names this bookie as a member; ``None``: there is none.
 
-    A known bookie without any data either wrote only its cookies, and then no ledger names it, or
-    was emptied.
+    Raises ``MetadataUnavailable``.
     """
     async for branch in ledger_ids(records):
         for found in (
@@ -132,14 +131,26 @@ async def _refuse_if_promised(records: Records, cookie: Cookie, directories: Seq
             else []
         ):
             if found is not None and any(
-                cookie.instance_id in segment.members for segment in found[0].segments
+                instance_id in segment.members for segment in found[0].segments
             ):
-                raise ConfigError(
-                    f"{', '.join(directories)} hold the cookies of {cookie.instance_id} and "
-                    f"nothing else, but ledger {found[0].ledger_id} has entries on it: put the "
-                    "data back; if they are lost, take another bookie_id so that "
-                    f"{cookie.instance_id} counts as lost"
-                )
+                return found[0].ledger_id
+    return None
+
+
+async def _refuse_if_promised(records: Records, cookie: Cookie, directories: Sequence[str]) -> None:
+    """Refuse a registered bookie that lost its data.
+
+    A known bookie without any data either wrote only its cookies, and then no ledger names it, or
+    was emptied.
+    """
+    ledger_id = await ledger_on(records, cookie.instance_id)
+    if ledger_id is not None:
+        raise ConfigError(
+            f"{', '.join(directories)} hold the cookies of {cookie.instance_id} and "
+            f"nothing else, but ledger {ledger_id} has entries on it: put the "
+            "data back; if they are lost, take another bookie_id so that "
+            f"{cookie.instance_id} counts as lost"
+        )
 
 
 async def agree_on_cookie(

@@ -91,7 +91,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "certificates:certificates",
         "make certificates for development, and show certificates",
     ),
-    "storage": ("storage:storage", "repair the storage of a stopped bookie"),
+    "storage": ("storage:storage", "look at the disks of a bookie, check them, repair them"),
     "job": (
         "job:job",
         (

@@ -20,7 +20,7 @@ from pulsarish.runtime.lanes import Lane, Lanes
 from pulsarish.runtime.modes import DIRECTORY_MODE, FILE_MODE
 from pulsarish.runtime.seams import Buffer, File, Locked
 
-__all__ = ["LocalFile", "LocalFiles", "make_directory", "sync_directory"]
+__all__ = ["LocalFile", "LocalFiles", "ReadOnlyFiles", "make_directory", "sync_directory"]
 
 _LOCK_NAME = "LOCK"
 _REPLACING = ".replacing"
@@ -135,6 +135,38 @@ class LocalFiles:
         for descriptor in self._locks.values():
             os.close(descriptor)
         self._locks.clear()
+
+
+class ReadOnlyFiles(LocalFiles):
+    """``Files`` of directories that belong to another process: no call changes anything there.
+
+    Every call that would raises ``OSError``.
+    """
+
+    async def open(
+        self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0
+    ) -> File:
+        if create:
+            raise _read_only(path)
+        thread = self._lanes.get(lane)
+        descriptor = await thread.run(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return LocalFile(path, descriptor, thread)
+
+    async def replace(self, path: str, content: bytes) -> None:
+        raise _read_only(path)
+
+    async def rename(self, path: str, new_path: str) -> None:
+        raise _read_only(path)
+
+    async def remove(self, paths: Sequence[str]) -> None:
+        raise _read_only(", ".join(paths))
+
+    async def lock(self, directory: str) -> None:
+        raise _read_only(directory)
+
+
+def _read_only(path: str) -> OSError:
+    return OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
 
 def _write_all(descriptor: int, offset_bytes: int, parts: Sequence[Buffer]) -> None:

@@ -15,6 +15,7 @@ from pulsarish.bookie.entry_logs.entry_log_format import (
     CHUNK_HEAD_SIZE,
     HEADER_SIZE,
     check_header,
+    chunk_beginning,
     decode_chunk_head,
     decode_chunk_sizes,
     encode_chunk_head,
@@ -246,16 +247,39 @@ class EntryLogs:
             await self._readers.pop(next(iter(self._readers))).close()
         return file
 
-    async def scan(self, log_id: int, lane: str = "") -> AsyncGenerator[Chunk, None]:
+    async def find_chunk(self, log_id: int, start: int) -> int | None:
+        """Return the first place at or after ``start`` at which a chunk may begin, by its first
+        eight bytes; ``None`` when there is none.
+        """
+        wanted = chunk_beginning(log_id)
+        file = await self._files.open(self.path(log_id), lane=self._read_lane)
+        try:
+            while data := (await file.read([(start, _SPAN_BYTES_MAX)]))[0]:
+                at = data.find(wanted)
+                if at >= 0:
+                    return start + at
+                if len(data) < _SPAN_BYTES_MAX:
+                    break
+                start += len(data) - len(wanted) + 1
+        finally:
+            await file.close()
+        return None
+
+    async def scan(
+        self, log_id: int, lane: str = "", *, start: int = 0
+    ) -> AsyncGenerator[Chunk, None]:
         """Yield the chunks of a log, up to its end.
+
+        ``start``: where a chunk begins; 0: with the first one, and the header is checked.
 
         Raises ``CorruptData`` or ``OSError`` when the header or what follows cannot be read.
         """
         file = await self._files.open(self.path(log_id), lane=lane or self._read_lane)
         try:
             size_bytes = await file.size_bytes()
-            check_header((await file.read([(0, HEADER_SIZE)]))[0], log_id, self.path(log_id))
-            offset = HEADER_SIZE
+            if not start:
+                check_header((await file.read([(0, HEADER_SIZE)]))[0], log_id, self.path(log_id))
+            offset = start or HEADER_SIZE
             while offset < size_bytes:
                 head = decode_chunk_head((await file.read([(offset, CHUNK_HEAD_SIZE)]))[0], log_id)
                 if head is None:

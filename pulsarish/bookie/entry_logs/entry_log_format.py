@@ -26,6 +26,7 @@ __all__ = [
     "LOG_SUFFIX",
     "ChunkHead",
     "check_header",
+    "chunk_beginning",
     "decode_chunk_head",
     "decode_chunk_sizes",
     "encode_chunk_head",
@@ -80,6 +81,11 @@ def check_header(data: bytes, log_id: int, path: str) -> None:
     """
     if data != encode_header(log_id):
         raise CorruptData(f"the entry log {path} has no valid header of log {log_id} at offset 0")
+
+
+def chunk_beginning(log_id: int) -> bytes:
+    """Return the bytes with which every chunk of a log begins."""
+    return _CHUNK.pack(_CHUNK_MAGIC, log_id, 0, 0, 0)[:8]
 
 
 def encode_chunk_head(log_id: int, ledger_id: int, sizes: Sequence[int]) -> bytes:

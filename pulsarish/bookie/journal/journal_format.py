@@ -34,6 +34,7 @@ __all__ = [
     "FENCE_PAYLOAD",
     "FILE_SUFFIX",
     "HEAD_SIZE",
+    "JournalGap",
     "JournalRecord",
     "JournalScanner",
     "RecordType",
@@ -44,7 +45,9 @@ __all__ = [
     "frame_record",
     "header_instance_id",
     "header_size",
+    "key_of",
     "padded_size",
+    "read_past_damage",
 ]
 
 Buffer = bytes | bytearray | memoryview
@@ -160,7 +163,8 @@ def header_instance_id(header: JournalRecord) -> bytes:
     return bytes(header.payload[_KEY.size if with_key else 0 :])
 
 
-def _header_key(header: JournalRecord) -> int:
+def key_of(header: JournalRecord) -> int:
+    """Return the key of a file's records, from its header."""
     if header.type is RecordType.KEYLESS_FILE_HEADER:
         return _NO_KEY
     key: int = _KEY.unpack_from(header.payload)[0]
@@ -221,6 +225,97 @@ def _records_behind(data: bytes, offset: int, file_id: int, key: int) -> Iterato
             end = record.end
 
 
+@dataclass(frozen=True, slots=True)
+class JournalGap:
+    """A part of a file, from ``offset`` to ``end``, in which no record can be read."""
+
+    file_id: int
+    offset: int
+    end: int
+    reason: str
+    is_damage: bool
+    """Whether a record was there that is proved to have been synced, or may have been.
+
+    Otherwise no client was promised anything that is missing here.
+    """
+
+
+def read_past_damage(
+    file_id: int, data: bytes, key: int | None = None
+) -> Iterator[JournalRecord | JournalGap]:
+    """Yield all records of one file that can be read, and the gaps between and after them.
+
+    ``JournalScanner`` decides what a bookie can start with; this only shows what is there.
+
+    Args:
+        key: that of the file before, for a file whose header cannot be read; ``None``: not known.
+    """
+    header = _header_of(data, file_id)
+    size = len(data)
+    if header is not None:
+        key = key_of(header)
+        sequence, offset = header.sequence, header.end
+        yield header
+    else:
+        begins = _FIND.unpack_from(data) if size >= _FIND.size else (0, 0)
+        if begins[0] == _MAGIC and begins[1] != file_id:
+            reason = f"not begun yet: it has the records of file {begins[1]}, which it was before"
+            yield JournalGap(file_id, 0, size, reason, is_damage=False)
+            return
+        if data.count(0) == size:
+            yield JournalGap(file_id, 0, size, "not begun yet", is_damage=False)
+            return
+        sequence, offset = -1, 0
+    while True:
+        record = _record_at(data, offset, file_id, key or _NO_KEY) if offset else None
+        if record is not None and (sequence < 0 or record.sequence >= sequence):
+            if sequence >= 0 and record.sequence > sequence:
+                missing = f"records {sequence} to {record.sequence - 1} are missing before it"
+                yield JournalGap(
+                    file_id, offset, offset, missing, is_damage=record.durable_up_to > sequence
+                )
+            yield record
+            sequence, offset = record.sequence + 1, record.end
+            continue
+        later = (
+            None
+            if key is None
+            else next(
+                (
+                    each
+                    for each in _records_behind(data, offset + _ALIGN, file_id, key)
+                    if each.sequence >= sequence
+                ),
+                None,
+            )
+        )
+        yield _gap(file_id, data, offset, sequence, later)
+        if later is None:
+            return
+        sequence, offset = later.sequence, later.offset
+
+
+def _gap(
+    file_id: int, data: bytes, offset: int, sequence: int, later: JournalRecord | None
+) -> JournalGap:
+    end = len(data) if later is None else later.offset
+    if sequence < 0:
+        return JournalGap(file_id, offset, end, "the header cannot be read", is_damage=True)
+    if later is None:
+        torn = data.count(0, offset) != end - offset
+        reason = (
+            "after the last record: a torn record, or records of the file's earlier life"
+            if torn
+            else "after the last record: unused"
+        )
+        return JournalGap(file_id, offset, end, reason, is_damage=False)
+    proved = later.durable_up_to > sequence
+    reason = f"record {sequence} cannot be read, and record {later.sequence} follows, " + (
+        "which says that it was synced" if proved else "of the same unsynced group"
+    )
+    return JournalGap(file_id, offset, end, reason, is_damage=proved)
+
+
 class JournalScanner:
     """Read files in order, yield their records, and decide what the end means.
 
@@ -247,7 +342,7 @@ class JournalScanner:
             raise self._corrupt(
                 f"the next file, {file_name(file_id)}, goes on with record {header.sequence}"
             )
-        self._key = _header_key(header)
+        self._key = key_of(header)
         self._durable_up_to = max(self._durable_up_to, header.durable_up_to)
         sequence, offset = header.sequence, header.end
         yield header

@@ -22,9 +22,11 @@ opening deletes logs and tables that RocksDB then considers useless.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -66,9 +68,11 @@ from pulsarish.runtime.seams import IndexCorrupt
 __all__ = [
     "IndexLook",
     "RocksIndex",
+    "RocksSnapshot",
     "accept_index_loss",
     "look_at_index",
     "open_rocks_index",
+    "open_rocks_snapshot",
     "replace_index",
     "synced_path",
 ]
@@ -84,41 +88,18 @@ _STALL_RETRY_SECONDS = 0.005
 _STALL_SECONDS_MAX = 60.0
 _OF_AN_INDEX = ("CURRENT", "MANIFEST")
 _OF_A_MADE_INDEX = ("CURRENT", ".log", ".sst")
+_READ_OF_AN_INDEX = ("CURRENT", "MANIFEST", "IDENTITY", "OPTIONS")
+_SNAPSHOT_ATTEMPTS = 10
+_SNAPSHOT_PAUSE_SECONDS = 0.05
 
 
-class RocksIndex:
-    """The production ``KeyValueIndex``.
+class _Rows:
+    """The reads of an open index. All work uses one lane."""
 
-    All its work uses one lane. Made by ``open_rocks_index``.
-    """
-
-    def __init__(
-        self,
-        directory: str,
-        database: Rdict,
-        lane: Lane,
-        synced_file: SyncedFile,
-        counter: Counter,
-        trail_bytes: int,
-    ) -> None:
+    def __init__(self, directory: str, database: Rdict, lane: Lane) -> None:
         self._directory = directory
         self._database = database
         self._lane = lane
-        self._synced_file = synced_file
-        self._identity = _identity_of(directory)
-        self._counter = counter
-        self._trail_bytes = trail_bytes
-        # the first write of each opening leaves a row in the trail
-        self._untrailed_bytes = trail_bytes
-        self._failure: Exception | None = None
-        self.synced = counter.number
-        self.stalls_count = 0
-        """Writes that RocksDB refused because it was behind with its flushes, and that were tried
-        again.
-        """
-        self._unsynced = WriteOptions()
-        self._unsynced.sync = False
-        self._unsynced.no_slowdown = True
 
     async def _run(self, job: Callable[[], T]) -> T:
         """Run a job on the lane and return its result.
@@ -137,6 +118,92 @@ class RocksIndex:
                 raise kind(errno.EIO, f"the index in {self._directory} failed: {error}") from error
 
         return await self._lane.run(guarded)
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return await self._run(lambda: _get(self._database, keys)) if keys else []
+
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        end = min(end, RESERVED)
+        if limit <= 0 or start >= end:
+            return []
+        return await self._run(lambda: self._scan(start, end, limit, reverse))
+
+    def _scan(
+        self, start: bytes, end: bytes, limit: int, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
+        options = ReadOptions()
+        # The bound lets RocksDB stop behind it, instead of passing deleted rows up to the next live
+        # one.
+        options.set_iterate_upper_bound(end)
+        found = self._database.items(
+            backwards=reverse, from_key=end if reverse else start, read_opt=options
+        )
+        rows = cast("Iterator[tuple[bytes, bytes]]", found)
+        if reverse:
+            # rocksdict accepts a lower bound and ignores it.
+            rows = takewhile(lambda row: row[0] >= start, rows)
+        page = list(islice(rows, limit))
+        if len(page) < limit:
+            self._check_end(options, start, end, page, reverse)
+        return page
+
+    def _check_end(
+        self,
+        options: ReadOptions,
+        start: bytes,
+        end: bytes,
+        page: list[tuple[bytes, bytes]],
+        reverse: bool,
+    ) -> None:
+        """Raise where the scan broke off instead of ending: ``items`` does not expose its
+        iterator's status.
+        """
+        rest = self._database.iter(options)
+        if reverse:
+            rest.seek_for_prev(page[-1][0] if page else end)
+            if page and rest.valid() and rest.key() == page[-1][0]:
+                rest.prev()
+            ended = not rest.valid() or rest.key() < start
+        else:
+            rest.seek(page[-1][0] + b"\0" if page else start)
+            ended = not rest.valid()
+        rest.status()
+        if not ended:
+            raise OSError(
+                errno.EIO, f"a scan of the index in {self._directory} broke off before its end"
+            )
+
+
+class RocksIndex(_Rows):
+    """The production ``KeyValueIndex``. Made by ``open_rocks_index``."""
+
+    def __init__(
+        self,
+        directory: str,
+        database: Rdict,
+        lane: Lane,
+        synced_file: SyncedFile,
+        counter: Counter,
+        trail_bytes: int,
+    ) -> None:
+        super().__init__(directory, database, lane)
+        self._synced_file = synced_file
+        self._identity = _identity_of(directory)
+        self._counter = counter
+        self._trail_bytes = trail_bytes
+        # the first write of each opening leaves a row in the trail
+        self._untrailed_bytes = trail_bytes
+        self._failure: Exception | None = None
+        self.synced = counter.number
+        self.stalls_count = 0
+        """Writes that RocksDB refused because it was behind with its flushes, and that were tried
+        again.
+        """
+        self._unsynced = WriteOptions()
+        self._unsynced.sync = False
+        self._unsynced.no_slowdown = True
 
     async def write(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool
@@ -238,62 +305,6 @@ class RocksIndex:
                 time.sleep(_STALL_RETRY_SECONDS)
             else:
                 return
-
-    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return await self._run(lambda: _get(self._database, keys)) if keys else []
-
-    async def scan(
-        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        end = min(end, RESERVED)
-        if limit <= 0 or start >= end:
-            return []
-        return await self._run(lambda: self._scan(start, end, limit, reverse))
-
-    def _scan(
-        self, start: bytes, end: bytes, limit: int, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
-        options = ReadOptions()
-        # The bound lets RocksDB stop behind it, instead of passing deleted rows up to the next live
-        # one.
-        options.set_iterate_upper_bound(end)
-        found = self._database.items(
-            backwards=reverse, from_key=end if reverse else start, read_opt=options
-        )
-        rows = cast("Iterator[tuple[bytes, bytes]]", found)
-        if reverse:
-            # rocksdict accepts a lower bound and ignores it.
-            rows = takewhile(lambda row: row[0] >= start, rows)
-        page = list(islice(rows, limit))
-        if len(page) < limit:
-            self._check_end(options, start, end, page, reverse)
-        return page
-
-    def _check_end(
-        self,
-        options: ReadOptions,
-        start: bytes,
-        end: bytes,
-        page: list[tuple[bytes, bytes]],
-        reverse: bool,
-    ) -> None:
-        """Raise where the scan broke off instead of ending: ``items`` does not expose its
-        iterator's status.
-        """
-        rest = self._database.iter(options)
-        if reverse:
-            rest.seek_for_prev(page[-1][0] if page else end)
-            if page and rest.valid() and rest.key() == page[-1][0]:
-                rest.prev()
-            ended = not rest.valid() or rest.key() < start
-        else:
-            rest.seek(page[-1][0] + b"\0" if page else start)
-            ended = not rest.valid()
-        rest.status()
-        if not ended:
-            raise OSError(
-                errno.EIO, f"a scan of the index in {self._directory} broke off before its end"
-            )
 
     async def close(self) -> None:
         def job() -> None:
@@ -423,6 +434,85 @@ def _check_readable(path: str) -> None:
         )
 
 
+class RocksSnapshot(_Rows):
+    """A ``KeyValueIndex`` of what another process had written when it was opened.
+
+    It is never written. Made by ``open_rocks_snapshot``.
+    """
+
+    def __init__(self, directory: str, database: Rdict, lane: Lane, look: IndexLook) -> None:
+        super().__init__(directory, database, lane)
+        self.synced = look.synced or 0
+        self.missing = look.missing
+        """Description of what the index lost; empty when it is complete."""
+
+    async def write(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool
+    ) -> None:
+        """Raise ``OSError``: the index belongs to another process."""
+        raise OSError(errno.EROFS, f"the index in {self._directory} is open for reads only")
+
+    async def close(self) -> None:
+        await self._run(self.discard)
+
+    def discard(self) -> None:
+        """Close the files, in a job of the lane."""
+        self._database.close()
+
+
+async def open_rocks_snapshot(directory: str, *, lane: Lane) -> RocksSnapshot:
+    """Open the index in ``directory`` as it is now, while another process may write to it.
+
+    Takes no lock and writes nothing there. Rows that were not synced when it was opened may be
+    missing. Raises ``CorruptData`` when it cannot be read, ``OSError``.
+    """
+
+    def job() -> RocksSnapshot:
+        for _ in range(_SNAPSHOT_ATTEMPTS - 1):
+            with contextlib.suppress(CorruptData):
+                found = _snapshot(directory, lane)
+                if not found.missing:
+                    return found
+                found.discard()
+            # The index may have moved on between two of the looks at it.
+            time.sleep(_SNAPSHOT_PAUSE_SECONDS)
+        return _snapshot(directory, lane)
+
+    return await lane.run(job)
+
+
+def _snapshot(directory: str, lane: Lane) -> RocksSnapshot:
+    synced_file = SyncedFile(synced_path(directory))
+    damage, synced = "", None
+    try:
+        # Before the index is read: it can only be newer than this.
+        synced = synced_file.read()
+    except CorruptData as error:
+        damage = str(error)
+    options = _options(4 << 20, 3, 8 << 20)
+    # All files are opened at once, so that none is missed when its name is gone.
+    options.set_max_open_files(-1)
+    if not os.path.isfile(f"{directory}/CURRENT"):
+        raise CorruptData(f"there is no index in {directory}")
+    # RocksDB writes some files even for an opener that only reads. They go into a directory of
+    # links to the files of the index.
+    with tempfile.TemporaryDirectory(prefix="pulsarish-index-") as links:
+        for name in os.listdir(directory):
+            if name.startswith(_READ_OF_AN_INDEX) or name.endswith(_OF_A_MADE_INDEX):
+                os.symlink(os.path.realpath(f"{directory}/{name}"), f"{links}/{name}")
+        for name in os.listdir(links):
+            if name.endswith(".log") or name.startswith("MANIFEST"):
+                _check_readable(f"{links}/{name}")
+        try:
+            database = Rdict(links, options, access_type=AccessType.read_only())
+            look = _look_at(directory, database, synced_file, synced)
+        except Exception as error:
+            raise _cannot_open(directory, error) from error
+    if damage:
+        look = replace(look, missing=damage)
+    return RocksSnapshot(directory, database, lane, look)
+
+
 @dataclass(frozen=True, slots=True)
 class IndexLook:
     """The content of an index that was not opened for writing."""
@@ -462,21 +552,29 @@ def _look(
         try:
             database = Rdict(directory, options, access_type=AccessType.read_only())
             try:
-                counter = _counter_of(database)
-                expected = (
-                    counter.number
-                    if _only_redo_missing(directory, counter, synced_file, synced)
-                    else synced
-                )
-                missing = missing_from(
-                    counter, _get(database, trail_keys(counter)) if counter.trail else [], expected
-                )
+                return _look_at(directory, database, synced_file, synced, logs)
             finally:
                 database.close()
         except Exception as error:
             raise _cannot_open(directory, error) from error
     finally:
         os.close(lock)
+
+
+def _look_at(
+    directory: str,
+    database: Rdict,
+    synced_file: SyncedFile,
+    synced: int | None,
+    logs: Sequence[str] = (),
+) -> IndexLook:
+    counter = _counter_of(database)
+    expected = (
+        counter.number if _only_redo_missing(directory, counter, synced_file, synced) else synced
+    )
+    missing = missing_from(
+        counter, _get(database, trail_keys(counter)) if counter.trail else [], expected
+    )
     return IndexLook(
         counter.number, synced, missing, f"{directory}/{logs[-1]}" if logs else "(there is none)"
     )

@@ -1,8 +1,7 @@
-"""``pulsarish storage``: commands for the directories of a stopped bookie."""
+"""``pulsarish storage rebuild-index``."""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 from pathlib import Path
@@ -11,35 +10,17 @@ import click
 
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.rebuild import Rebuilt, rebuild_bookie
-from pulsarish.bookie.tree_memory import remembered_age
-from pulsarish.cli.groups import Group
 from pulsarish.cli.output import output_option, print_json, say
-from pulsarish.cli.server_options import config_options, load_config
-from pulsarish.metadata import paths
-from pulsarish.metadata.access import access_of
-from pulsarish.metadata.process import open_store
-from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import LedgerIds
-from pulsarish.model.errors import NotFound
+from pulsarish.cli.storage.access import bookie_config, check_directories, run_locked
+from pulsarish.cli.storage.tree import tree_of
 from pulsarish.runtime.lanes import OutsideWork
-from pulsarish.runtime.network.tls_options import tls_of_client
 from pulsarish.runtime.rocks.index import replace_index, synced_path
 from pulsarish.runtime.tasks import Supervisor
-from pulsarish.runtime.world import Production, production
+from pulsarish.runtime.world import production
 
-__all__ = ["storage"]
+__all__ = ["rebuild"]
 
 _PROGRESS_EVERY = 10_000
-
-
-@click.group(cls=Group)
-def storage() -> None:
-    """Repair the storage of a stopped bookie.
-
-    \b
-    Example:
-      pulsarish storage rebuild-index --config bookie.toml
-    """
 
 
 class _Progress:
@@ -60,12 +41,10 @@ class _Progress:
             )
 
 
-@storage.command("rebuild-index")
-@config_options
+@click.command("rebuild-index")
+@bookie_config
 @output_option
-def rebuild(
-    toml_path: str | None, overrides: tuple[str, ...], print_config: bool, output: str
-) -> None:
+def rebuild(config: BookieConfig, output: str) -> None:
     """Rebuild the index of a stopped bookie from its entry logs. The damaged index is moved aside.
 
     Use the options of the bookie. The metadata must be reachable. Afterwards the bookie answers
@@ -77,9 +56,8 @@ def rebuild(
     Example:
       pulsarish storage rebuild-index --set bookie_id=b1 --set data_directory=/var/lib/b1 --set metadata_url=zk://zk1:2181/pulsarish
     """
-    config = load_config(BookieConfig, "bookie", toml_path, overrides, show=print_config)
     config.validate()
-    found, aside = asyncio.run(_rebuild(config))
+    found, aside = run_locked(_rebuild(config))
     if output == "json":
         print_json(
             {
@@ -112,15 +90,18 @@ async def _rebuild(config: BookieConfig) -> tuple[Rebuilt, str]:
     outside = OutsideWork()
     # A task that fails is this command's failure, not the end of a server.
     parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
+
+    async def given_out() -> int:
+        async with tree_of(config) as tree:
+            return await tree.ledgers_given_out()
+
     try:
-        for directory in (config.journal_path, config.ledger_path, config.index_path):
-            if not Path(directory).is_dir():  # noqa: ASYNC240  # nothing else runs in this loop
-                raise NotFound(f"there is no directory {directory}: use the options of the bookie")
+        check_directories(config)
         return await rebuild_bookie(
             parts.files,
             parts.open_index,
             config,
-            given_out=lambda: _ledgers_given_out(config, parts, outside),
+            given_out=given_out,
             remove=_remove_index,
             replace=replace_index,
             progress=_Progress(),
@@ -139,28 +120,3 @@ def _remove(path: str) -> None:
         shutil.rmtree(path)
     else:
         Path(path).unlink(missing_ok=True)
-
-
-async def _ledgers_given_out(config: BookieConfig, parts: Production, outside: OutsideWork) -> int:
-    """Return an id that is above all ledgers with entries or fences here.
-
-    Raises ``MetadataUnavailable`` for a tree that came back older.
-    """
-    store = await open_store(
-        config.metadata_url, parts, outside, access=access_of(config, tls_of_client(config))
-    )
-    try:
-        age = await remembered_age(
-            Records(store, parts.clock, parts.random), parts.clock, parts.files, config
-        )
-        found = await Records(store, parts.clock, parts.random, guard=age).get(
-            paths.LEDGER_IDS, LedgerIds
-        )
-    finally:
-        await store.close()
-    if found is None:
-        raise NotFound(
-            f"the metadata at {config.metadata_url} have never given out a ledger id: check "
-            "metadata_url"
-        )
-    return found[0].next_id

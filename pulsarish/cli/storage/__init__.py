@@ -1,0 +1,34 @@
+"""``pulsarish storage``: look at the disks of a bookie, check them and repair them."""
+
+from __future__ import annotations
+
+import click
+
+from pulsarish.cli.groups import Group
+from pulsarish.cli.storage.cookies import cookie
+from pulsarish.cli.storage.journals import journal, last_mark
+from pulsarish.cli.storage.ledgers import index, ledger
+from pulsarish.cli.storage.logs import entry_log
+from pulsarish.cli.storage.rebuild import rebuild
+
+__all__ = ["storage"]
+
+
+@click.group(cls=Group)
+def storage() -> None:
+    """Look at the disks of a bookie, check them and repair them.
+
+    Give each command the options of the bookie: its file, its environment or --set. The commands
+    that only read take no lock and write nothing, so the bookie may run meanwhile. What its last
+    checkpoint has not written yet is in the journal only.
+
+    \b
+    Examples:
+      pulsarish storage ledger list --config bookie.toml
+      pulsarish storage journal dump --config bookie.toml
+      pulsarish storage rebuild-index --config bookie.toml
+    """
+
+
+for _command in (cookie, entry_log, index, journal, last_mark, ledger, rebuild):
+    storage.add_command(_command)
