@@ -26,7 +26,13 @@ from pulsarish.bookie.registration import Registrar
 from pulsarish.bookie.replay import remove_below_mark
 from pulsarish.bookie.scrub import Scrubber
 from pulsarish.bookie.service import BookieService
-from pulsarish.bookie.space import SpaceMode, check_room_to_start, next_mode, space_reason
+from pulsarish.bookie.space import (
+    SpaceMode,
+    check_room_to_start,
+    next_mode,
+    registered_free_bytes,
+    space_reason,
+)
 from pulsarish.bookie.store import EntryStore, has_data, how_to_rebuild, open_store
 from pulsarish.bookie.trash import Trash
 from pulsarish.bookie.tree_memory import remembered_age
@@ -70,6 +76,7 @@ class Bookie:
         self.http = WatchPorts(world.connections, config, world.clock.wall_ms)
         self.instance_id = ""
         self.free_bytes = 0
+        self._registered_free_bytes = 0
         self.space_reason = ""
         """Why the bookie is read-only for lack of space, and what helps; empty: it is not."""
         self.config = config
@@ -287,6 +294,7 @@ class Bookie:
             framed_address=framed_address,
             zone=config.zone,
             region=config.region,
+            free_bytes=self._registered_free_bytes,
         )
         self._registrar = Registrar(
             self._records, world.clock, self._registration, self._before_registering
@@ -485,7 +493,11 @@ class Bookie:
             "reserved_bytes": config.reserved_bytes,
         }
         mode = next_mode(store.space, self.free_bytes, **limits)
+        before = self._registered_free_bytes
+        self._registered_free_bytes = registered_free_bytes(before, free[config.ledger_path])
         if mode is store.space:
+            if self._registered_free_bytes != before:
+                self._register_again()
             return
         self.space_reason = space_reason(mode, fullest, self.free_bytes, **limits)
         _log.warning(
@@ -505,16 +517,20 @@ class Bookie:
             self._publish_mode()
 
     def _publish_mode(self) -> None:
-        """Register what the bookie takes now."""
+        """Register what the bookie takes now, and how much."""
         # A read-only bookie makes no probes. Without one its last add would be old when it becomes
         # writable again.
         if self.store.is_writable:
             self._wants_probe.set()
+        self._register_again()
+
+    def _register_again(self) -> None:
         if self._registrar is not None and self._registration is not None:
             wanted = msgspec.structs.replace(
                 self._registration,
                 read_only=not self.store.is_writable,
                 read_only_reason=self.read_only_reason,
+                free_bytes=self._registered_free_bytes,
             )
             self._registration = wanted
             self._registrar.update(wanted)

@@ -7,10 +7,13 @@ from enum import Enum
 
 from pulsarish.model.units import human_bytes
 
-__all__ = ["SpaceMode", "check_room_to_start", "next_mode", "space_reason"]
+__all__ = ["SpaceMode", "check_room_to_start", "next_mode", "registered_free_bytes", "space_reason"]
 
 # a bookie is writable again only with this much above the threshold, so that the mode does not flap
 _MARGIN = 1.25
+# Free space is registered again when it differs by more than this share: a disk of 1 TB is
+# registered about 30 times until it is full.
+_REGISTERED_STEP = 0.2
 
 
 class SpaceMode(Enum):
@@ -71,3 +74,9 @@ def next_mode(
         read_only_free_bytes if mode is SpaceMode.WRITABLE else read_only_free_bytes * _MARGIN
     )
     return SpaceMode.READ_ONLY if free_bytes < threshold else SpaceMode.WRITABLE
+
+
+def registered_free_bytes(registered: int, free_bytes: int) -> int:
+    """Return the free space to register: the registered one, until it is far from the truth."""
+    is_near = abs(free_bytes - registered) <= _REGISTERED_STEP * registered
+    return registered if is_near else free_bytes

@@ -181,6 +181,7 @@ class Bookies:
             until is None,
             zone=row.zone,
             region=row.region,
+            free_bytes=row.free_bytes,
         )
 
     # -- watching

@@ -178,6 +178,15 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         ),
     ] = False
+    disk_weight_based_placement_enabled: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Among bookies that are equal otherwise, those with more free space are chosen "
+                "more often, at most three times as often as the middle one."
+            )
+        ),
+    ] = False
     explicit_lac_interval_ms: Annotated[
         int,
         Meta(

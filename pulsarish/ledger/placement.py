@@ -2,9 +2,9 @@
 
 Two replicas of an entry share a host only when there is no other host; then regions, zones and
 racks count, the widest first. Bookies that failed lately are chosen last. Among equal bookies the
-caller's random stream decides. ``PlacementRules`` may ask for more: a least number of distinct
-domains in each write quorum, as a wish or enforced. Rule 3 says what happens with fewer bookies
-than wanted. These are plain functions of what is known now.
+caller's random stream decides, by their free space where that is switched on. ``PlacementRules``
+may ask for more: a least number of distinct domains in each write quorum, as a wish or enforced.
+Rule 3 says what happens with fewer bookies than wanted. These are plain functions of what is known now.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ __all__ = [
 
 # The order in which shared domains count: the host first, then the widest.
 _ORDER: Final = ("host", "region", "zone", "rack")
+_WEIGHT_MAX: Final = 3
 # Steps of the search for an ensemble that keeps enforced rules, after the quick choice found none.
 _SEARCH_STEPS_MAX: Final = 20_000
 
@@ -50,6 +51,7 @@ class Candidate:
     healthy: bool = True
     zone: str = ""
     region: str = ""
+    free_bytes: int = 0  # 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class PlacementRules:
 
     A write quorum of fewer members needs only as many domains. ``enforced``: what breaks a rule is
     refused; otherwise it is taken where nothing better is there.
+
+    ``weighted``: among equal bookies the chance of each grows with its free space.
     """
 
     min_distinct_hosts: int = 1
@@ -65,6 +69,7 @@ class PlacementRules:
     min_distinct_zones: int = 1
     min_distinct_regions: int = 1
     enforced: bool = False
+    weighted: bool = False
 
     @classmethod
     def of(cls, options: LedgerOptions) -> PlacementRules:
@@ -74,6 +79,7 @@ class PlacementRules:
             options.min_distinct_zones,
             options.min_distinct_regions,
             options.min_distinct_enforced,
+            options.disk_weight_based_placement_enabled,
         )
 
     def wanted(self, write_quorum: int) -> list[tuple[str, int]]:
@@ -326,8 +332,7 @@ def choose_ensemble(
     size = min(ensemble_size, len(candidates))
     quorum = min(write_quorum, size)
     wanted = rules.wanted(write_quorum)
-    pool = sorted(candidates, key=lambda candidate: candidate.member)
-    rng.shuffle(pool)
+    pool = _drawn(candidates, rng, weighted=rules.weighted)
     pool.sort(key=lambda candidate: not candidate.healthy)
     if quorum == size == len(pool):
         # Every member holds every entry, so the order does not matter.
@@ -342,6 +347,27 @@ def choose_ensemble(
         raise _refuse(candidates, places, quorum, wanted)
     below = size < ensemble_size or quorum < write_quorum
     return Ensemble(tuple(place.member for place in places), quorum, below)
+
+
+def _drawn(
+    candidates: Sequence[Candidate], rng: random.Random, *, weighted: bool
+) -> list[Candidate]:
+    """Return the candidates in an order of chance.
+
+    With ``weighted`` the chance to come next is in proportion to the free space, or to
+    ``_WEIGHT_MAX`` times the median of all, if that is less. Unknown space counts as the median.
+    """
+    pool = sorted(candidates, key=lambda candidate: candidate.member)
+    known = sorted(each.free_bytes for each in pool if each.free_bytes > 0)
+    if not weighted or not known:
+        rng.shuffle(pool)
+        return pool
+    median = known[len(known) // 2]
+    turns = {
+        each.member: rng.expovariate(min(each.free_bytes or median, _WEIGHT_MAX * median) / median)
+        for each in pool
+    }
+    return sorted(pool, key=lambda candidate: turns[candidate.member])
 
 
 def _quick_choice(pool: Sequence[Candidate], size: int, quorum: int) -> list[Candidate]:
@@ -386,21 +412,18 @@ def choose_replacement(
     alone in its domains.
     """
     taken = {place.member for place in members}
-    pool = sorted(
-        (c for c in candidates if c.healthy and c.member not in taken), key=lambda c: c.member
-    )
+    pool = [each for each in candidates if each.healthy and each.member not in taken]
     wanted = rules.wanted(write_quorum)
     if rules.enforced and wanted:
         pool = [each for each in pool if _is_permitted(each, members, index, write_quorum, wanted)]
     if not pool:
         return None
-    rng.shuffle(pool)
 
     def cost(candidate: Candidate) -> tuple[int, ...]:
         places = [*members[:index], candidate, *members[index + 1 :]]
         return _shortage(places, write_quorum, wanted), *_clashes(places, write_quorum)
 
-    return min(pool, key=cost)
+    return min(_drawn(pool, rng, weighted=rules.weighted), key=cost)
 
 
 def _is_permitted(

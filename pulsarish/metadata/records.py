@@ -99,6 +99,7 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     http_address_tls: str = ""
     zone: str = ""
     region: str = ""
+    free_bytes: int = 0  # for entry logs, registered in coarse steps; 0: not known
 
 
 class ListenerAddresses(msgspec.Struct, frozen=True):

@@ -449,6 +449,27 @@ def test_a_lost_session_changes_nothing_but_the_registration() -> None:
     bench.sim.run(scenario)
 
 
+def test_free_space_is_registered_when_it_has_changed_much() -> None:
+    bench = BookieBench(11)
+
+    async def registered(world: World) -> int:
+        await world.clock.sleep(60.0)  # several looks at the disk
+        (node,) = await world.metadata.get_many([paths.bookie("b1")])
+        assert node is not None
+        return decode_record(node.data, BookieRegistration, "").free_bytes
+
+    async def scenario() -> None:
+        await bench.client()
+        disk, before = bench.node.disk, await bench.client_node.run(registered)
+        assert before == pytest.approx(disk.free_bytes(), rel=0.2)
+        disk.capacity_bytes -= int(0.1 * before)
+        assert await bench.client_node.run(registered) == before
+        disk.capacity_bytes -= int(0.4 * before)
+        assert await bench.client_node.run(registered) == disk.free_bytes()
+
+    bench.sim.run(scenario)
+
+
 @pytest.mark.parametrize(
     ("advertised", "told"),
     [

@@ -6,7 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.bookie.space import SpaceMode, check_room_to_start, space_reason
+from pulsarish.bookie.space import (
+    SpaceMode,
+    check_room_to_start,
+    registered_free_bytes,
+    space_reason,
+)
 
 _MIB = 1 << 20
 LIMITS = {"read_only_free_bytes": 1024 * _MIB, "reserved_bytes": 512 * _MIB}
@@ -48,3 +53,15 @@ def test_a_disk_without_room_for_the_journal_is_refused_at_the_start() -> None:
         ),
     ):
         check_room_to_start("/j", 40 * _MIB, 64 * _MIB)
+
+
+def test_free_space_is_registered_again_in_coarse_steps() -> None:
+    assert registered_free_bytes(0, 500) == 500
+    assert registered_free_bytes(500, 600) == 500
+    assert registered_free_bytes(500, 601) == 601
+    assert registered_free_bytes(500, 399) == 399
+    steps, registered = 0, 1 << 40
+    for free_bytes in range(1 << 40, 1 << 30, -(1 << 28)):
+        now = registered_free_bytes(registered, free_bytes)
+        steps, registered = steps + (now != registered), now
+    assert steps < 32

@@ -3,6 +3,7 @@ than wanted.
 """
 
 import random
+from collections import Counter
 from dataclasses import replace
 from itertools import permutations
 
@@ -329,3 +330,38 @@ def test_a_refused_replacement_names_the_domain_and_both_numbers() -> None:
         "the copies of each entry must lie in 2 distinct racks (min_distinct_racks, enforced); the "
         "other members are in 1, and the 2 free bookies only in: r"
     )
+
+
+def test_free_space_decides_among_equals_when_it_is_switched_on() -> None:
+    gib = 1 << 30
+    space = {"a": 100, "b": 100, "c": 200, "d": 50, "e": 3_000, "f": 0}
+    candidates = [Candidate(name, name, free_bytes=free * gib) for name, free in space.items()]
+    rng, drawn = random.Random(7), Counter[str]()
+    for _ in range(8_000):
+        drawn.update(
+            choose_ensemble(candidates, 1, 1, 1, rng, rules=PlacementRules(weighted=True)).members
+        )
+    # The median of what is known is 100 GiB: e counts as three times that, f as the median.
+    weights = {"a": 1, "b": 1, "c": 2, "d": 0.5, "e": 3, "f": 1}
+    for name, weight in weights.items():
+        assert drawn[name] == pytest.approx(8_000 * weight / 8.5, rel=0.1)
+    drawn.clear()
+    for _ in range(6_000):
+        drawn.update(choose_ensemble(candidates, 1, 1, 1, rng).members)
+    for name in space:
+        assert drawn[name] == pytest.approx(1_000, rel=0.15)
+
+
+def test_free_space_never_outweighs_a_domain_nor_health() -> None:
+    empty = Candidate("empty", "h0", "r", free_bytes=1 << 50)
+    members = [Candidate("gone", "x", "q"), Candidate("stays", "h0", "r", free_bytes=1)]
+    spare = [empty, Candidate("full", "h2", "s", free_bytes=1)]
+    weighted = PlacementRules(weighted=True)
+    for seed in range(20):
+        rng = random.Random(seed)
+        chosen = choose_replacement(spare, members, 0, 2, rng, rules=weighted)
+        assert chosen is not None
+        assert chosen.member == "full"
+        sick = [replace(empty, host="h9", healthy=False), *spare[1:], members[1]]
+        found = choose_ensemble(sick, 2, 2, 2, rng, rules=weighted)
+        assert set(found.members) == {"full", "stays"}
