@@ -4,7 +4,8 @@ Two replicas of an entry share a host only when there is no other host; then reg
 racks count, the widest first. Bookies that failed lately are chosen last. Among equal bookies the
 caller's random stream decides, by their free space where that is switched on. ``PlacementRules``
 may ask for more: a least number of distinct domains in each write quorum, as a wish or enforced.
-Rule 3 says what happens with fewer bookies than wanted. These are plain functions of what is known now.
+Rule 3 says what happens with fewer bookies than wanted. These are plain functions of what is known
+now.
 """
 
 from __future__ import annotations
