@@ -208,6 +208,19 @@ class BrokerMetrics:
             "Reads sent to a second bookie, because the first one was late.",
             lambda: ledgers.slow_bookies.sent_count,
         )
+        local = ledgers.local_reads
+        read(
+            "pulsarish_local_reads_total",
+            "counter",
+            "Reads that bookies in the broker's own domain served, the narrowest that is set.",
+            lambda: 0 if local is None else local.local_count,
+        )
+        read(
+            "pulsarish_remote_reads_total",
+            "counter",
+            "Reads that other bookies served; 0 while no domain of the broker is set.",
+            lambda: 0 if local is None else local.remote_count,
+        )
         read(
             "pulsarish_bookies_slow",
             "gauge",

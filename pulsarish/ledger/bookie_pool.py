@@ -11,6 +11,7 @@ from pulsarish.ledger.add_stream import AddStream
 from pulsarish.ledger.bookie_control import BookieControl
 from pulsarish.ledger.bookie_stream import BookieStream
 from pulsarish.ledger.bookies import Bookies
+from pulsarish.ledger.local_reads import LocalReads
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.read_stream import ReadStream
 from pulsarish.ledger.slow_bookies import SlowBookies
@@ -33,6 +34,8 @@ class BookiePool:
         self.control = BookieControl(world, options, bookies.book)
         self.clock: Clock = world.clock
         self.slow = SlowBookies(options)
+        local = LocalReads(options, bookies.describe)
+        self.local = local if local.is_used else None
         self._world = world
         self._options = options
         self._adds: dict[str, AddStream] = {}

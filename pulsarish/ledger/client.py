@@ -17,6 +17,7 @@ from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.coverage import Coverage
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
+from pulsarish.ledger.local_reads import LocalReads
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import PlacementRules, choose_ensemble
 from pulsarish.ledger.reader import LedgerReader
@@ -224,6 +225,13 @@ class LedgerClient:
     def slow_bookies(self) -> SlowBookies:
         """Which bookies answer reads slowly, and how many reads were sent twice for that."""
         return self._pool.slow
+
+    @property
+    def local_reads(self) -> LocalReads | None:
+        """How many reads near bookies have served; ``None``: it is not set where this process
+        stands.
+        """
+        return self._pool.local
 
     def reader_of(self, writer: LedgerWriter) -> LedgerReader:
         """Return a reader of a ledger that this process writes.

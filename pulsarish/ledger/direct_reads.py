@@ -45,6 +45,7 @@ class DirectReads:
         self._book = AddressBook()
         self.clock = world.clock
         self.slow = SlowBookies(options)
+        self.local = None  # it is not known where the bookies are
         self._streams: dict[str, ReadStream] = {}
         self._closed = False
 

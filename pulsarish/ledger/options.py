@@ -187,6 +187,18 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         ),
     ] = False
+    local_host: Annotated[
+        str,
+        Meta(
+            description=(
+                "The host of this process, as bookies name theirs. A read asks the nearest replica "
+                "first: of the same host, rack, zone, region, as far as these are set."
+            )
+        ),
+    ] = ""
+    local_rack: Annotated[str, Meta(description="The rack of this process, for the same.")] = ""
+    local_zone: Annotated[str, Meta(description="The zone of this process, for the same.")] = ""
+    local_region: Annotated[str, Meta(description="The region of this process, for the same.")] = ""
     explicit_lac_interval_ms: Annotated[
         int,
         Meta(

@@ -13,7 +13,7 @@ when it says so, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -63,6 +63,7 @@ class ReadCore:
         max_bytes: int,
         prefer: str | None = None,
         avoid: Sequence[str] = (),
+        distance: Callable[[str], int] | None = None,
     ) -> None:
         index = metadata.segment_index(first)
         if index + 1 < len(metadata.segments):
@@ -77,6 +78,7 @@ class ReadCore:
         self._metadata = metadata
         self._max_bytes = max_bytes
         self._prefer = prefer
+        self._distance = distance  # of a member; the nearest are asked first
         # members that are asked last: these, and those that failed in this read
         self._failed = list(avoid)
         self._said: dict[int, dict[str, str]] = {}  # why a member did not give an entry
@@ -258,7 +260,13 @@ class ReadCore:
         ]
         if not left:
             return None
-        return min(left, key=lambda member: (member in self._failed, member != self._prefer))
+        distance = self._distance
+        if distance is None:
+            return min(left, key=lambda member: (member in self._failed, member != self._prefer))
+        return min(
+            left,
+            key=lambda member: (member in self._failed, distance(member), member != self._prefer),
+        )
 
 
 def _spans(entry_ids: Sequence[int]) -> tuple[tuple[int, int], ...]:

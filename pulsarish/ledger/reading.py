@@ -1,7 +1,8 @@
 """One read of a range of entries: asks replicas as ``ReadCore`` decides and checks every record.
 
 A replica that takes longer than it usually does is late: the next one is asked, too, and the late
-one is asked last by other reads for a while (``SlowBookies``).
+one is asked last by other reads for a while (``SlowBookies``). Of the others the nearest are asked
+first, where it is set where this process stands (``LocalReads``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
+from pulsarish.ledger.local_reads import LocalReads
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.read_stream import ReadRequest, ReadStream
 from pulsarish.ledger.reader_core import ReadCore, SpanOrder
@@ -32,6 +34,9 @@ class ReadStreams(Protocol):
 
     @property
     def slow(self) -> SlowBookies: ...
+
+    @property
+    def local(self) -> LocalReads | None: ...
 
     def reader(self, member: str) -> ReadStream: ...
 
@@ -60,7 +65,7 @@ async def read_records(
     """Read a range of entries.
 
     Args:
-        prefer: the member that is asked first.
+        prefer: the member that is asked first, among those that are equally near.
         avoid: members that are asked last.
         may_cache: whether a bookie may answer from its read cache. What is read once, or to know
             what lies on its disk, may not.
@@ -75,11 +80,14 @@ async def read_records(
         max_bytes=min(max_bytes, options.read_request_bytes),
         prefer=prefer,
         avoid=[*avoid, *pool.slow.avoided(pool.clock.monotonic())],
+        distance=None if pool.local is None else pool.local.distance,
     )
     await _Reading(pool, options, core, may_cache=may_cache).run()
     found = core.found()
     if not found:
         raise core.error()
+    if pool.local is not None and core.served_by is not None:
+        pool.local.served(core.served_by)
     return FoundRecords(found, core.served_by)
 
 

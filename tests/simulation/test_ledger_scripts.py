@@ -84,7 +84,7 @@ class Cluster:
 
         return main
 
-    async def client(self, name: str = "client", **options: int) -> Client:
+    async def client(self, name: str = "client", **options: int | str | bool) -> Client:
         if not self.warnings:
             await asyncio.sleep(1.0)
         node = self.sim.node(name)
@@ -672,5 +672,25 @@ def test_room_in_the_window_is_waited_for() -> None:
         await client.do(flood())
         await asyncio.sleep(1.0)
         assert listener.last == 499
+
+    play(scenario)
+
+
+def test_the_replica_on_the_own_host_is_read_first_and_the_others_when_it_is_gone() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 4)
+        client = await cluster.client(local_host="b1", slow_bookie_avoided_ms=0)
+        writer, _ = await client.create(4, 4, 3)
+        await client.append(writer, entries(200))
+        await client.do(writer.close())
+        reader = await client.do(client.ledgers.open(writer.ledger_id))
+        local = client.ledgers.local_reads
+        assert local is not None
+        assert await client.read_all(reader) == entries(200)
+        assert local.local_count > 5
+        assert local.remote_count == 0
+        cluster.bookies[1].crash()
+        assert await client.read_all(reader) == entries(200)
+        assert local.remote_count > 5
 
     play(scenario)

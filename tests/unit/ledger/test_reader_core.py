@@ -248,3 +248,41 @@ def test_what_follows_the_first_entry_of_a_striped_ledger_is_not_asked_twice() -
     assert not core.has_second
     assert core.is_over
     assert _ids(core)[0] == 0
+
+
+def test_the_nearest_replica_is_asked_first_and_the_others_are_fall_backs() -> None:
+    distance = {"A": 2, "B": 0, "C": 1}.__getitem__
+    core = ReadCore(_metadata(), 0, 9, max_bytes=1000, prefer="A", distance=distance)
+    asked = []
+    while orders := core.orders():
+        asked.append(orders[0].member)
+        core.failed(orders[0], "no answer")
+    assert asked == ["B", "C", "A"]
+    # One that is slow is asked last, however near; the last that served decides among equals.
+    core = ReadCore(
+        _metadata(), 0, 9, max_bytes=1000, prefer="C", avoid=["B"], distance=lambda member: 0
+    )
+    [order] = core.orders()
+    assert order.member == "C"
+    core = ReadCore(_metadata(), 0, 9, max_bytes=1000, avoid=["B"], distance=distance)
+    [order] = core.orders()
+    assert order.member == "C"
+
+
+def test_a_late_near_replica_does_not_hold_up_the_read() -> None:
+    distance = {"A": 1, "B": 0, "C": 2}.__getitem__
+    core = ReadCore(_metadata(), 0, 9, max_bytes=1000, distance=distance)
+    [near] = core.orders()
+    core.late(near)
+    assert core.has_second
+    second = core.second_order()
+    assert (near.member, second.member) == ("B", "A")
+    core.answered(second, _records(*range(10)), 0)
+    assert core.orders() == []
+    assert core.served_by == "A"
+
+
+def test_near_entries_of_a_striped_ledger_come_from_near_members() -> None:
+    distance = {"A": 0, "B": 1, "C": 0, "D": 1}.__getitem__
+    core = ReadCore(_metadata((4, 2, 2)), 0, 7, max_bytes=1000, distance=distance)
+    assert {order.member for order in core.orders()} == {"A", "C"}
