@@ -78,9 +78,11 @@ def cluster() -> None:
     ),
 )
 @click.option(
-    "--metadata-servers",
+    "--ensemble",
+    "metadata_servers",
     default=1,
     show_default=True,
+    metavar="N",
     type=click.IntRange(1, 7),
     help="Servers of the real ZooKeeper: one, or an ensemble of at least three.",
 )
@@ -125,7 +127,7 @@ def up(
       pulsarish cluster up --dir /tmp/other --bookies 5 --base-port 0
       pulsarish cluster up --dir /tmp/cores --brokers 1 --broker-processes auto --base-port 0
       pulsarish cluster up --dir /tmp/locked --secure --base-port 0
-      pulsarish cluster up --dir /tmp/zk3 --metadata zookeeper --metadata-servers 3 --base-port 0
+      pulsarish cluster up --dir /tmp/zk3 --metadata zookeeper --ensemble 3 --base-port 0
     """
     target = Cluster(directory)
     started = time.monotonic()

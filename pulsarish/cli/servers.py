@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -200,22 +201,50 @@ def metadata(
 
 
 @click.command()
+@click.option(
+    "--ensemble",
+    metavar="HOST[:CLIENT:QUORUM:ELECTION],...",
+    help="Be one server of this ensemble, named in the same order on each; the ports are 2181, "
+    "2888 and 3888 unless they are given.",
+)
+@click.option(
+    "--server-id",
+    type=click.IntRange(1, 255),
+    help="Which server of --ensemble this one is, from 1; without it, the one with the name of "
+    "this machine.",
+)
 @config_options
-def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
+def zookeeper(
+    ensemble: str | None,
+    server_id: int | None,
+    toml_path: str | None,
+    overrides: tuple[str, ...],
+    print_config: bool,
+) -> None:
     """Run the real ZooKeeper 3.9 from the jars of PySpark; needs Java 17 and PySpark (`make setup`
     installs it).
 
+    Options that are given with --set go over those of --ensemble.
+
     \b
-    Example:
+    Examples:
       pulsarish zookeeper --set data_directory=/var/lib/zookeeper
+      pulsarish zookeeper --ensemble zk1,zk2,zk3 --set data_directory=/var/lib/zookeeper
     """
     from pulsarish.metadata.daemon.zookeeper_server import (
         ZooKeeperServerConfig,
         configuration_path,
+        ensemble_settings,
         write_configuration,
         zookeeper_command,
     )
 
+    if ensemble is not None:
+        settings, url = ensemble_settings(ensemble.split(","), server_id or 0, socket.gethostname())
+        overrides = (*settings, *overrides)
+        say(f"metadata_url of this ensemble: {url}")
+    elif server_id is not None:
+        raise click.UsageError("--server-id is of --ensemble: name the servers with that")
     config = load_config(
         ZooKeeperServerConfig, "zookeeper", toml_path, overrides, show=print_config
     )

@@ -14,4 +14,9 @@ autopurge.purgeInterval=${ZOO_AUTOPURGE_PURGEINTERVAL:-0}
 admin.enableServer=false
 4lw.commands.whitelist=${ZOO_4LW_COMMANDS_WHITELIST:-srvr}
 EOF
+if [ -n "${ZOO_SERVERS:-}" ]; then
+    sed -i /^clientPort=/d /tmp/zoo.cfg  # each entry has its own
+    printf '%s\n' $ZOO_SERVERS >> /tmp/zoo.cfg
+    [ -f /data/myid ] || echo "$ZOO_MY_ID" > /data/myid
+fi
 exec /opt/java/bin/java ${JVMFLAGS:-} -cp "/opt/zookeeper/*" org.apache.zookeeper.server.quorum.QuorumPeerMain /tmp/zoo.cfg

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +23,7 @@ from pulsarish.runtime.files import make_directory
 __all__ = [
     "ZooKeeperServerConfig",
     "configuration_path",
+    "ensemble_settings",
     "find_jars",
     "find_java",
     "write_configuration",
@@ -43,6 +45,11 @@ _PREFIXES: Final = (
     "audience-annotations-",
     "jackson-",
 )
+
+
+_ALL: Final = "0.0.0.0"  # noqa: S104 - the servers of an ensemble are on several machines
+_PORTS: Final = ("2181", "2888", "3888")
+"""Of clients, of the followers of a leader, and of elections."""
 
 
 class ZooKeeperServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,6 +121,81 @@ class ZooKeeperServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     java: Annotated[
         str, Meta(description="the Java 17 program: a path, or a name looked up in PATH")
     ] = "java"
+
+
+class _Server(NamedTuple):
+    """A server of an ensemble, as ``--ensemble`` names it."""
+
+    host: str
+    client_port: str
+    quorum_port: str
+    election_port: str
+
+
+def ensemble_settings(
+    entries: Sequence[str], server_id: int, own_host: str
+) -> tuple[list[str], str]:
+    """Return the options of one server of an ensemble, each key=value, and the ``metadata_url`` of
+    the whole.
+
+    A server whose host is not loopback takes connections at all addresses of its machine: the name
+    that others reach it by may mean loopback there.
+
+    Args:
+        entries: all servers in the same order on each, as host or
+            host:client_port:quorum_port:election_port.
+        server_id: the number of this server among them, from 1; 0: the one whose host is this one.
+        own_host: the name of this machine.
+
+    Raises ``ConfigError``.
+    """
+    servers = [_parse_server(entry.strip()) for entry in entries]
+    if not server_id:
+        server_id = _own_number(servers, own_host)
+    if not 1 <= server_id <= len(servers):
+        raise ConfigError(
+            f"--server-id is {server_id}; with {len(servers)} servers it is 1 to {len(servers)}"
+        )
+    mine = servers[server_id - 1]
+    is_local = mine.host == "localhost" or mine.host.startswith("127.")
+    named = ",".join(f"{each.host}:{each.quorum_port}:{each.election_port}" for each in servers)
+    settings = [
+        f"servers={named}",
+        f"server_id={server_id}",
+        f"listen_address={mine.host if is_local else _ALL}:{mine.client_port}",
+    ]
+    url = ",".join(f"{each.host}:{each.client_port}" for each in servers)
+    return settings, f"zk://{url}/pulsarish"
+
+
+def _parse_server(entry: str) -> _Server:
+    """Raises ``ConfigError``."""
+    host, *ports = entry.split(":")
+    if not host or (ports and len(ports) != len(_PORTS)):
+        raise ConfigError(
+            f"--ensemble has {entry!r}, which is neither a host nor "
+            "host:client_port:quorum_port:election_port"
+        )
+    return _Server(host, *(ports or _PORTS))
+
+
+def _own_number(servers: Sequence[_Server], own_host: str) -> int:
+    """Return which of the servers is on this machine. Raises ``ConfigError``."""
+    short = own_host.partition(".")[0]
+    found = [n for n, server in enumerate(servers, 1) if server.host == own_host] or [
+        n for n, server in enumerate(servers, 1) if server.host.partition(".")[0] == short
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(
+            f"--ensemble names this machine, {own_host}, {len(found)} times: say which of these "
+            f"servers this one is with --server-id {', '.join(map(str, found))}"
+        )
+    raise ConfigError(
+        f"--ensemble does not name this machine, which is {own_host}: say which of the "
+        f"{len(servers)} servers runs here with --server-id"
+    )
 
 
 def find_java(name: str = "java") -> str:
@@ -231,7 +313,14 @@ def _ensemble(config: ZooKeeperServerConfig) -> dict[str, object]:
         f"server.{number}": f"{server}:participant"
         for number, server in enumerate(config.servers, 1)
     }
-    return {"initLimit": config.init_limit, "syncLimit": config.sync_limit, **named}
+    # Or the other servers could not reach this one where its own name means loopback.
+    on_all = config.listen_address.startswith(f"{_ALL}:")
+    return {
+        "initLimit": config.init_limit,
+        "syncLimit": config.sync_limit,
+        **({"quorumListenOnAllIPs": "true"} if on_all else {}),
+        **named,
+    }
 
 
 def zookeeper_command(config: ZooKeeperServerConfig, configuration: Path) -> list[str]:
