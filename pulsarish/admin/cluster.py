@@ -253,6 +253,52 @@ class Bookies:
             "PUT", "bookies", "recover", bookie, body={"ledgers": list(ledgers)}
         )
 
+    def rebalance(
+        self,
+        *,
+        dry_run: bool = False,
+        rate_bytes: int = 0,
+        max_ledgers: int = 0,
+        tolerance_percent: int = 0,
+    ) -> Record:
+        """Have copies of closed ledgers move from fuller bookies to emptier ones. The process of
+        the auditor does it; ``rebalance_state`` says how far it is.
+
+        Args:
+            dry_run: only plan it.
+            rate_bytes: bytes that are copied in a second. 0: 16 MiB.
+            max_ledgers: end once copies of this many ledgers have moved. 0: no limit.
+            tolerance_percent: end once bookies differ by at most this, in percent of their average.
+                0: 10.
+
+        Returns what ``rebalance_state`` returns. Raises ``NotAllowed`` while another one runs.
+        """
+        query = {
+            name: str(value)
+            for name, value in (
+                ("rateBytes", rate_bytes),
+                ("maxLedgers", max_ledgers),
+                ("tolerancePercent", tolerance_percent),
+            )
+            if value
+        }
+        if dry_run:
+            query["dryRun"] = "true"
+        return self._transport.record("PUT", "bookies", "rebalance", query=query)
+
+    def rebalance_state(self) -> Record:
+        """Return whether copies are moved now (``running``), how many ledgers and bytes have moved
+        and are planned, what each of the ``bookies`` holds, and the ``reason`` of the end.
+        """
+        return self._transport.record("GET", "bookies", "rebalance")
+
+    def stop_rebalance(self) -> Record:
+        """Stop it. Copies that were moved stay where they are.
+
+        Returns what ``rebalance_state`` returns.
+        """
+        return self._transport.record("DELETE", "bookies", "rebalance")
+
     def decommission(self, bookie: str) -> Record:
         """Permanently give up a stopped bookie: its replicas are created again on other bookies at
         once.

@@ -31,6 +31,7 @@ from pulsarish.broker.http.routes.partition_routes import PartitionRoutes
 from pulsarish.broker.http.routes.placement_routes import PlacementRoutes
 from pulsarish.broker.http.routes.policy_routes import NamespacePolicyRoutes
 from pulsarish.broker.http.routes.read_only_routes import ReadOnlyRoutes
+from pulsarish.broker.http.routes.rebalance_routes import RebalanceRoutes
 from pulsarish.broker.http.routes.recover_routes import RecoverRoutes
 from pulsarish.broker.http.routes.repair_routes import RepairRoutes
 from pulsarish.broker.http.routes.resource_group_routes import ResourceGroupRoutes
@@ -137,6 +138,7 @@ class Admin:
             *OrphanRoutes(config, ownership, orphans).routes(),
             *AutoRecoveryRoutes(records, world.clock).routes(),
             *ReadOnlyRoutes(records, world.clock, config.managed_ledger).routes(),
+            *RebalanceRoutes(records, world.clock).routes(),
             *RecoverRoutes(records, ledgers).routes(),
             *RepairRoutes(records, world.clock).routes(),
             *TrashRoutes(ledgers).routes(),

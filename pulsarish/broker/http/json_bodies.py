@@ -426,6 +426,41 @@ class BookieLedgersBody(msgspec.Struct, rename="camel"):
     next: int | None
 
 
+class RebalancedBookieBody(msgspec.Struct, rename="camel"):
+    """What a bookie holds of closed ledgers, as computed last, and what it will hold when all that
+    is planned has moved.
+    """
+
+    bookie_id: str
+    instance_id: str
+    bytes: int
+    bytes_then: int
+
+
+class RebalanceBody(msgspec.Struct, rename="camel"):
+    """The last request to move copies to emptier bookies, and how far it is.
+
+    ``ledgers_planned`` and ``bytes_planned`` count what was moved, too. ``reason`` says why it
+    ended, or why a copy was not moved. ``auditor`` names the process that works on it; empty: none
+    runs.
+    """
+
+    running: bool
+    dry_run: bool
+    rate_bytes: int
+    max_ledgers: int
+    tolerance_percent: int
+    asked_ms: int
+    ended_ms: int
+    reason: str
+    ledgers_moved: int
+    bytes_moved: int
+    ledgers_planned: int
+    bytes_planned: int
+    auditor: str
+    bookies: list[RebalancedBookieBody]
+
+
 class LedgersBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Ids of ledgers."""
 

@@ -11,6 +11,7 @@ import click
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.autorecovery import say_if_off
 from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, yes_option
+from pulsarish.cli.admin.rebalance import rebalance
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
 from pulsarish.cli.values import FiniteRange
@@ -40,8 +41,12 @@ def bookies() -> None:
       pulsarish bookies set-read-only bookie-2
       pulsarish bookies recover bookie-2 --dry-run
       pulsarish bookies decommission bookie-2
+      pulsarish bookies rebalance --dry-run
       pulsarish bookies trash list
     """
+
+
+bookies.add_command(rebalance)
 
 
 @bookies.command("list")
@@ -179,7 +184,7 @@ def _wait_until_left(label: str, look: Callable[[], int], wait_seconds: float) -
     began = time.monotonic()
     deadline = began + wait_seconds
     left = total = look()
-    with Progress(label, total=total) as progress:
+    with Progress(label, total=total, in_logs=True) as progress:
         while left and (now := time.monotonic()) < deadline:
             pause = max(_LOOK_SECONDS, _PAUSE_FACTOR * (now - began))
             time.sleep(min(pause, deadline - now))

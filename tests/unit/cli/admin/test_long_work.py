@@ -47,6 +47,20 @@ def test_progress_says_how_far_it_has_come() -> None:
     assert Progress("deleting t").line(12.0) == "deleting t  12 s"
 
 
+def test_a_log_gets_a_line_for_every_tenth_and_every_half_minute() -> None:
+    progress = Progress("copying", total=200, in_logs=True)
+    progress.done(19)
+    assert progress.line_due(2.0) == ""
+    progress.done(20)
+    assert progress.line_due(4.0) == "copying  20 of 200 (10 %)  4 s"
+    progress.done(39)
+    assert progress.line_due(33.9) == ""
+    assert progress.line_due(34.0) == "copying  39 of 200 (19 %)  34 s"
+    progress.done(100, total=100)
+    assert progress.line_due(36.0) == "copying  100 of 100 (100 %)  36 s"
+    assert progress.line_due(38.0) == ""
+
+
 def test_progress_of_work_that_cannot_say_how_far_it_has_come(server: AdminServer) -> None:
     path = f"{NEW}/partitions"
     server.answer(f"GET {path}", 200, {"partitions": 600})

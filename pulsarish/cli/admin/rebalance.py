@@ -1,0 +1,164 @@
+"""``pulsarish bookies rebalance``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import click
+
+from pulsarish.admin import Admin
+from pulsarish.cli.admin.autorecovery import say_if_off
+from pulsarish.cli.admin.common import AdminGroup, admin_option
+from pulsarish.cli.output import counted, output_option, print_json, print_table, say
+from pulsarish.cli.progress import Progress
+from pulsarish.cli.values import FiniteRange
+from pulsarish.model.units import human_bytes, parse_size
+
+__all__ = ["rebalance"]
+
+_LOOK_SECONDS: Final = 1.0
+
+
+def _rate(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.group(cls=AdminGroup, invoke_without_command=True)
+@click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
+@click.option(
+    "--rate",
+    "rate_bytes",
+    default="16MB",
+    show_default=True,
+    callback=_rate,
+    metavar="BYTES",
+    help="Bytes that are copied in a second.",
+)
+@click.option(
+    "--max-ledgers",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="End once copies of this many ledgers have moved; 0: no limit.",
+)
+@click.option(
+    "--tolerance",
+    "tolerance_percent",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, 100),
+    help="End once bookies differ by at most this, in percent of their average.",
+)
+@click.option(
+    "--wait-seconds",
+    default=86_400.0,
+    show_default=True,
+    type=FiniteRange(0),
+    help="How long to wait until it is done; exit status 1 if it is not. 0: do not wait.",
+)
+@admin_option
+@output_option
+@click.pass_context
+def rebalance(
+    context: click.Context,
+    admin: Admin,
+    dry_run: bool,
+    rate_bytes: int,
+    max_ledgers: int,
+    tolerance_percent: int,
+    wait_seconds: float,
+    output: str,
+) -> None:
+    """Move copies of closed ledgers from fuller bookies to emptier ones, such as new ones.
+
+    The process of the auditor does it; it goes on when this command ends. A ledger never has fewer
+    copies: another bookie has them first, and replicas share no more hosts and racks than before.
+    What is moved frees its space with the garbage collection of the bookie that had it.
+
+    \b
+    Examples:
+      pulsarish bookies rebalance --dry-run
+      pulsarish bookies rebalance --rate 32MB
+      pulsarish bookies rebalance status
+      pulsarish bookies rebalance stop
+    """
+    if context.invoked_subcommand is not None:
+        return
+    state = admin.bookies.rebalance(
+        dry_run=dry_run,
+        rate_bytes=rate_bytes,
+        max_ledgers=max_ledgers,
+        tolerance_percent=tolerance_percent,
+    )
+    say_if_off(admin)
+    deadline = time.monotonic() + wait_seconds
+    label = "planning which copies move" if dry_run else "moving copies of ledgers"
+    with Progress(label, total=0, in_logs=True) as progress:
+        while state["running"] and (now := time.monotonic()) < deadline:
+            time.sleep(min(_LOOK_SECONDS, deadline - now))
+            state = admin.bookies.rebalance_state()
+            progress.done(state["ledgersMoved"], total=state["ledgersPlanned"])
+    _show(state, output)
+    if wait_seconds and state["running"]:
+        raise SystemExit(1)
+
+
+@rebalance.command()
+@admin_option
+@output_option
+def status(admin: Admin, output: str) -> None:
+    """Show how far the last `bookies rebalance` is, and what each bookie holds of closed ledgers.
+
+    \b
+    Example:
+      pulsarish bookies rebalance status
+    """
+    state = admin.bookies.rebalance_state()
+    _show(state, output)
+    if state["running"]:
+        say_if_off(admin)
+
+
+@rebalance.command()
+@admin_option
+@output_option
+def stop(admin: Admin, output: str) -> None:
+    """Stop `bookies rebalance`. Copies that have moved stay where they are.
+
+    \b
+    Example:
+      pulsarish bookies rebalance stop
+    """
+    _show(admin.bookies.stop_rebalance(), output)
+
+
+def _show(state: dict[str, Any], output: str) -> None:
+    if output == "json":
+        print_json(state)
+        return
+    rows = [
+        {
+            "bookie": row["bookieId"],
+            "holds": human_bytes(row["bytes"]),
+            "then": human_bytes(row["bytesThen"]),
+        }
+        for row in state["bookies"]
+    ]
+    if rows:
+        print_table(rows, ["bookie", "holds", "then"], output)
+    if not state["askedMs"]:
+        say("no rebalance was asked for")
+        return
+    planned = counted(state["ledgersPlanned"], "ledger", "ledgers")
+    if state["dryRun"] and not state["running"]:
+        size = human_bytes(state["bytesPlanned"])
+        seconds = state["bytesPlanned"] // max(1, state["rateBytes"])
+        say(f"copies of {planned} would move, {size}: {seconds} s at this rate")
+        return
+    moved = f"{state['ledgersMoved']:,} of {planned}, {human_bytes(state['bytesMoved'])}"
+    why = f": {state['reason']}" if state["reason"] else ""
+    say(f"{'moving' if state['running'] else 'ended'}; copies of {moved} have moved{why}")
