@@ -244,6 +244,7 @@ class Bookie:
             store,
             trash,
             self._records,
+            LedgerStore(guarded, world.clock),
             self._age,
             world.clock,
             config,

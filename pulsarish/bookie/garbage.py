@@ -7,7 +7,8 @@ one. A listing proves nothing. A ledger must be missing in two listings that are
 ``gc_second_look_seconds`` apart, and is read by its own path, after a sync, before it is deleted.
 Any error ends the round, and nothing more is deleted. The ledger goes into the trash first, and its
 space is freed ``trash_grace_seconds`` later. The cluster's own record must exist and must name this
-cluster: an empty or foreign metadata store never means "everything was deleted". Metadata that were
+cluster: an empty or foreign metadata store never means "everything was deleted". Copies of a ledger
+that lives are collected in the same rounds (``StrayCopies``). Metadata that were
 restored from a backup, or that came back older than this bookie has seen them, may be older than
 the ledgers here. Until an operator has confirmed them nothing is deleted because of them.
 
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -33,7 +34,9 @@ from pulsarish.bookie.entry_logs.entry_log import COMPACTION_LANE, Chunk
 from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
+from pulsarish.bookie.stray_copies import StrayCopies
 from pulsarish.bookie.trash import Trash
+from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ClusterRecord
@@ -47,7 +50,7 @@ from pulsarish.model.errors import (
 )
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.rate_limiter import RateLimiter
-from pulsarish.runtime.seams import Clock, SessionState
+from pulsarish.runtime.seams import Clock, SessionState, Versioned
 from pulsarish.wire.record import peek_ids, verify_record
 
 __all__ = ["GarbageCollector"]
@@ -77,6 +80,7 @@ class GarbageCollector:
         store: EntryStore,
         trash: Trash,
         records: Records,
+        ledgers: LedgerStore,
         age: TreeAge,
         clock: Clock,
         config: BookieConfig,
@@ -84,6 +88,7 @@ class GarbageCollector:
         cluster_id: str,
     ) -> None:
         self.trash = trash
+        self.strays = StrayCopies(store, ledgers, clock)
         self.rounds = 0
         self.ledgers_deleted = 0
         self.logs_deleted = 0
@@ -180,7 +185,8 @@ class GarbageCollector:
                     "the metadata have a ledger again that is in the trash", ledger=ledger_id
                 )
                 _ = await self.trash.restore(ledger_id)
-        candidates = await self._missing_of(local)
+        await self.strays.begin()
+        candidates = await self._missing_of(local, self.strays.look)
         if mark is not None:
             self._hold_back(candidates)
             return
@@ -208,6 +214,7 @@ class GarbageCollector:
                     and await self.trash.empty(ledger_id)
                 ):
                     self.ledgers_deleted += 1
+            await self._delete_strays()
         except _RoundEnds as reason:
             if reason.restored:
                 self._hold_back(candidates)
@@ -216,15 +223,36 @@ class GarbageCollector:
         remembered_ms = int(self._config.deleted_ledger_fence_seconds * 1000)
         await self._store.index.forget_deleted(self._clock.wall_ms() - remembered_ms)
 
-    async def _missing_of(self, ledgers: Sequence[int]) -> list[int]:
-        """Return those of these ledgers that the metadata do not seem to have."""
+    async def _delete_strays(self) -> None:
+        """Delete copies that have been stray for as long as a deleted ledger waits.
+
+        Raises ``_RoundEnds``.
+        """
+        wait_seconds = self._config.gc_second_look_seconds + self._grace_seconds()
+        for ledger_id in self.strays.due(wait_seconds):
+            node, published = await self._nodes_now(
+                paths.ledger(ledger_id), paths.underreplicated(ledger_id)
+            )
+            await self.strays.delete(ledger_id, node, is_published=published is not None)
+
+    async def _missing_of(
+        self,
+        ledgers: Sequence[int],
+        look: Callable[[int, Versioned], Awaitable[None]] | None = None,
+    ) -> list[int]:
+        """Return those of these ledgers that the metadata do not seem to have.
+
+        ``look`` is awaited with each of the others.
+        """
         missing: list[int] = []
         for first in range(0, len(ledgers), _ASK_PAGE):
             page = ledgers[first : first + _ASK_PAGE]
             nodes = await self._records.nodes([paths.ledger(ledger_id) for ledger_id in page])
-            missing += [
-                ledger_id for ledger_id, node in zip(page, nodes, strict=True) if node is None
-            ]
+            for ledger_id, node in zip(page, nodes, strict=True):
+                if node is None:
+                    missing.append(ledger_id)
+                elif look is not None:
+                    await look(ledger_id, node)
         return missing
 
     def _grace_seconds(self) -> float:
@@ -241,23 +269,27 @@ class GarbageCollector:
 
         Raises ``_RoundEnds`` when that cannot be known.
         """
-        metadata, path = self._records, paths.ledger(ledger_id)
-        await metadata.sync(path)
+        (node,) = await self._nodes_now(paths.ledger(ledger_id))
+        return node is None
+
+    async def _nodes_now(self, *wanted: str) -> list[Versioned | None]:
+        """Return nodes as they are now, in a tree that can be trusted. Raises ``_RoundEnds``."""
+        metadata = self._records
+        await metadata.sync(wanted[0])
         # Keep this order: a restore marks the tree before it deletes anything, so a read that
         # misses a ledger because of it sees the mark.
-        node, restored = await metadata.nodes([path, paths.RESTORED])
-        if node is not None:
-            return False
+        *nodes, restored = await metadata.nodes([*wanted, paths.RESTORED])
         if restored is not None:
             raise _RoundEnds(restored=True)
         await self._age.check()  # the connection may have changed since the round began
         if self._stopping or metadata.state is not SessionState.CONNECTED:
             raise _RoundEnds(restored=False)
-        return True
+        return nodes
 
     def _hold_back(self, candidates: Sequence[int]) -> None:
         self.ledgers_held_back = len(candidates)
         self._missing_since.clear()
+        self.strays.forget()
         if candidates:
             _log.warning(
                 "the metadata may be older than the ledgers here and are not confirmed: ledgers "
@@ -316,13 +348,13 @@ class GarbageCollector:
             # Its last ledger may have been deleted while other logs were rewritten.
             live_bytes, _, ledgers = await self._weigh(log_id)
             if live_bytes:
-                await self._compact(log_id, ledgers)
+                await self._compact(log_id, live_bytes, ledgers)
             else:
                 await self._remove_log(log_id)
 
     async def _weigh(self, log_id: int) -> tuple[int, int, dict[int, int]]:
-        """Return the live bytes and all bytes of a log, and the bytes of each live ledger; -1 when
-        the log is being written.
+        """Return the live bytes and all bytes of a log, and the bytes that were put there of each
+        ledger with live ones; -1 when the log is being written.
         """
         store = self._store
         # Under the lock no flush runs, so every log but the current one has all its rows.
@@ -330,7 +362,8 @@ class GarbageCollector:
             if log_id == store.logs.current_id:
                 return -1, -1, {}
             counts = await store.index.log_ledgers(log_id)
-            ids = list(counts)
+            dropped = await store.index.log_dropped(log_id)
+            ids = [each for each, size in counts.items() if dropped.get(each, 0) < size]
             live: dict[int, int] = {}
             for first in range(0, len(ids), ROWS_MAX):
                 page = ids[first : first + ROWS_MAX]
@@ -341,7 +374,8 @@ class GarbageCollector:
                     for ledger_id, row, kept in zip(page, rows, trashed, strict=True)
                     if row is not None or kept is not None
                 )
-            return sum(live.values()), sum(counts.values()), live
+            live_bytes = sum(size - dropped.get(each, 0) for each, size in live.items())
+            return live_bytes, sum(counts.values()), live
 
     async def _remove_log(self, log_id: int) -> None:
         """Delete a log that has nothing live: first the file, then the rows that record it."""
@@ -352,10 +386,10 @@ class GarbageCollector:
         self.logs_deleted += 1
         _log.info("deleted an entry log", log=log_id)
 
-    async def _compact(self, log_id: int, live: dict[int, int]) -> None:
+    async def _compact(self, log_id: int, live_bytes: int, live: dict[int, int]) -> None:
         store = self._store
         try:
-            await self._check_room(sum(live.values()))
+            await self._check_room(live_bytes)
         except _NoRoom as error:
             self._postpone(log_id, error)
             return
@@ -363,7 +397,7 @@ class GarbageCollector:
         _log.info(
             "an entry log is rewritten",
             log=log_id,
-            live_bytes=sum(live.values()),
+            live_bytes=live_bytes,
             ledgers=len(live),
         )
         found = dict.fromkeys(live, 0)

@@ -287,6 +287,18 @@ class BookieHttp:
             restored,
             lambda: garbage.trash.restored,
         )
+        read(
+            "pulsarish_bookie_stray_ledgers",
+            "gauge",
+            "Ledgers with copies here for which the metadata name other bookies.",
+            lambda: garbage.strays.ledgers_count,
+        )
+        read(
+            "pulsarish_bookie_stray_bytes_deleted_total",
+            "counter",
+            "Bytes of copies deleted because the metadata name other bookies for them.",
+            lambda: garbage.strays.bytes_deleted,
+        )
         bookie.age.export(metrics)
         scrub = bookie.scrubber
         read(

@@ -5,6 +5,7 @@
 | ``E`` ledger i64 entry i64 | log id u32, offset u64, size u32: where the record lies |
 | ``L`` ledger i64 | flags u8, LAC i64, explicit LAC i64, last entry i64 |
 | ``M`` log id u32 ledger i64 | u64: bytes of the ledger's records put into the log |
+| ``N`` log id u32 ledger i64 | u64: bytes of those whose rows were deleted while the ledger lives |
 | ``O`` log id u32 | empty: the log was begun by this index |
 | ``C`` ledger i64 | u64: number of the bookie's limbo that is over for this ledger |
 | ``D`` ledger i64 | u64: wall clock in ms of its deletion, or of its move into the trash |
@@ -352,9 +353,35 @@ class LedgerIndex:
 
     async def log_ledgers(self, log_id: int) -> dict[int, int]:
         """Return the ledgers of a log and the bytes of each that were put into it."""
+        return await self._log_counts(b"M", log_id)
+
+    async def log_dropped(self, log_id: int) -> dict[int, int]:
+        """Return the ledgers of a log and the bytes of each that ``drop_entries`` has dropped."""
+        return await self._log_counts(b"N", log_id)
+
+    async def drop_entries(self, ledger_id: int, rows: Sequence[tuple[int, Location]]) -> None:
+        """Delete entries of a ledger that lives, and count in their logs what is dead: all or
+        nothing, not synced.
+
+        Args:
+            rows: at most ``ROWS_MAX`` entries and where they lie.
+        """
+        sizes: dict[bytes, int] = {}
+        for _, (log_id, _, size_bytes) in rows:
+            key = _LOG_LEDGER_KEY.pack(b"N", log_id, ledger_id)
+            sizes[key] = sizes.get(key, 0) + size_bytes
+        before = await self._get_many(list(sizes))
+        counts = [
+            (key, _COUNT.pack(size_bytes + (0 if row is None else _COUNT.unpack(row)[0])))
+            for (key, size_bytes), row in zip(sizes.items(), before, strict=True)
+        ]
+        keys = [entry_key(ledger_id, entry_id) for entry_id, _ in rows]
+        await self.rows.write(counts, keys, sync=False)
+
+    async def _log_counts(self, kind: bytes, log_id: int) -> dict[int, int]:
         found: dict[int, int] = {}
-        start = _LOG_KEY.pack(b"M", log_id)
-        end = _LOG_KEY.pack(b"M", log_id + 1)
+        start = _LOG_KEY.pack(kind, log_id)
+        end = _LOG_KEY.pack(kind, log_id + 1)
         while page := await self._scan(start, end, limit=ROWS_MAX):
             found.update(
                 (_LOG_LEDGER_KEY.unpack(key)[2], _COUNT.unpack(row)[0]) for key, row in page
@@ -364,11 +391,12 @@ class LedgerIndex:
 
     async def forget_log(self, log_id: int) -> None:
         """Delete the rows of a log whose file is gone."""
-        ledgers = list(await self.log_ledgers(log_id))
-        for first in range(0, len(ledgers), ROWS_MAX):
-            keys = [
-                _LOG_LEDGER_KEY.pack(b"M", log_id, ledger_id)
-                for ledger_id in ledgers[first : first + ROWS_MAX]
-            ]
-            await self.rows.write([], keys, sync=False)
+        for kind in (b"M", b"N"):
+            ledgers = list(await self._log_counts(kind, log_id))
+            for first in range(0, len(ledgers), ROWS_MAX):
+                keys = [
+                    _LOG_LEDGER_KEY.pack(kind, log_id, ledger_id)
+                    for ledger_id in ledgers[first : first + ROWS_MAX]
+                ]
+                await self.rows.write([], keys, sync=False)
         await self.rows.write([], [_LOG_KEY.pack(b"O", log_id)], sync=True)

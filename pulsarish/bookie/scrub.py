@@ -7,7 +7,8 @@ writes the entry again from another replica, onto this bookie. Until then a read
 with an error, never with "no such entry" (rule 8).
 
 Then the entry logs are compared with the index. A confirmed entry that lies in a log and is missing
-in the index is published, too.
+in the index is published, too, unless the ledger names other bookies for it: then this bookie has
+deleted its copy.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_logs.entry_log import Chunk, EntryLogs
 from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
 from pulsarish.bookie.store import EntryStore
+from pulsarish.bookie.stray_copies import Span, unnamed_spans
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.model.errors import (
     BookieIOError,
@@ -75,6 +77,8 @@ class Scrubber:
             read_lane=_LANE,
         )
         self._unpublished: dict[int, None] = {}
+        # by ledger, while one log is compared
+        self._unnamed: dict[int, list[Span]] = {}
 
     async def scrub(self) -> None:
         """Run one round, at ``local_scrub_rate_bytes``."""
@@ -139,6 +143,7 @@ class Scrubber:
         here.
         """
         logs, index = self._logs, self._store.index
+        self._unnamed = {}
         if log_id == self._store.logs.current_id or log_id not in await logs.ids():
             return
         try:
@@ -180,7 +185,11 @@ class Scrubber:
                 [entry_key(ledger_id, entry_id) for entry_id in entry_ids]
             )
             for entry_id, place in zip(entry_ids, places, strict=True):
-                if place is None and await self._is_missing(ledger_id, entry_id):
+                if (
+                    place is None
+                    and await self._is_named(ledger_id, entry_id)
+                    and await self._is_missing(ledger_id, entry_id)
+                ):
                     self.damaged += 1
                     _log.error(
                         "the index lacks an entry that a log has",
@@ -189,6 +198,18 @@ class Scrubber:
                         log=chunk.locations[0][0],
                     )
                     self._unpublished[ledger_id] = None
+
+    async def _is_named(self, ledger_id: int, entry_id: int) -> bool:
+        """Return whether the metadata may name this bookie for an entry."""
+        if ledger_id not in self._unnamed:
+            try:
+                found = await self._ledgers.read(ledger_id)
+            except (MetadataUnavailable, CorruptData):
+                return True
+            self._unnamed[ledger_id] = (
+                [] if found is None else unnamed_spans(found[0], self._store.instance_id)
+            )
+        return not any(first <= entry_id <= last for first, last in self._unnamed[ledger_id])
 
     async def _is_missing(self, ledger_id: int, entry_id: int) -> bool:
         """Return whether a read of this entry answers "not there", for a ledger that is not

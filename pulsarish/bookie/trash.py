@@ -63,9 +63,10 @@ class Trash:
         size_bytes = dict.fromkeys((each.ledger_id for each in found), 0)
         if found:
             for log_id in await self._store.index.logs_begun():
+                dropped = await self._store.index.log_dropped(log_id)
                 for ledger_id, count in (await self._store.index.log_ledgers(log_id)).items():
                     if ledger_id in size_bytes:
-                        size_bytes[ledger_id] += count
+                        size_bytes[ledger_id] += count - dropped.get(ledger_id, 0)
         return [
             TrashedSize(each.ledger_id, each.since_ms, size_bytes[each.ledger_id]) for each in found
         ]

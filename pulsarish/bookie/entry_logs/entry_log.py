@@ -138,6 +138,16 @@ class EntryLogs:
         self._offset = end
         return self.current_id, offsets
 
+    @property
+    def end(self) -> tuple[int, int]:
+        """A log and an offset: no record that is put from now on lies before it.
+
+        Only while no log begins.
+        """
+        if self.current_id is None:
+            return self._next_id, 0
+        return self.current_id, self._offset
+
     async def free_bytes(self) -> int:
         """Return the free space where the logs are."""
         return await self._files.free_bytes(self._directory)

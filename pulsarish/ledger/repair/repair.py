@@ -140,7 +140,7 @@ class LedgerRepair:
                     step.part.member, self._pool.bookies.limbo_times(step.part.member)
                 )
             try:
-                done = await self._carry_out(step, metadata, version, missing.record)
+                done = await self._carry_out(step, metadata, version, missing)
                 if done and step.part is not None:
                     whole.append(step.part)
             except MetadataUnavailable:
@@ -199,7 +199,7 @@ class LedgerRepair:
     # -- the steps
 
     async def _carry_out(
-        self, step: Step, metadata: LedgerMetadata, version: int, published: UnderReplicated
+        self, step: Step, metadata: LedgerMetadata, version: int, missing: UnderReplicatedAsRead
     ) -> bool:
         """Return whether the step was done.
 
@@ -208,23 +208,23 @@ class LedgerRepair:
         match step.kind:
             case StepKind.REPLACE:
                 assert step.part is not None
-                leaving = published.leaving_members
-                return await self._replace(metadata, version, step.part, leaving)
+                return await self._replace(metadata, version, step.part, missing)
             case StepKind.FILL:
                 assert step.part is not None
                 return await self._fill(metadata, step.part)
             case StepKind.ADD_COPY:
-                return await self._add_copy(metadata, version, published.leaving_members)
+                return await self._add_copy(metadata, version, missing.record.leaving_members)
             case StepKind.RECOVER:
-                return await self._recover_end(metadata, published)
+                return await self._recover_end(metadata, missing.record)
 
     async def _replace(
-        self, metadata: LedgerMetadata, version: int, part: Part, leaving: Sequence[str]
+        self, metadata: LedgerMetadata, version: int, part: Part, missing: UnderReplicatedAsRead
     ) -> bool:
+        leaving = missing.record.leaving_members
         segment = metadata.segments[metadata.segment_index(part.first)]
         chosen = self._choose(metadata, segment.members, part.place, metadata.write_quorum, leaving)
         await self._copier.copy(metadata, part, chosen.member, self._lost(metadata))
-        if not await self._swing(metadata, version, part, chosen.member):
+        if not await self._swing(metadata, version, part, chosen.member, missing):
             return False
         self.counts.replaced += 1
         is_leaving = part.member in leaving
@@ -238,10 +238,19 @@ class LedgerRepair:
         )
         return True
 
-    async def _swing(self, metadata: LedgerMetadata, version: int, part: Part, target: str) -> bool:
+    async def _swing(
+        self,
+        metadata: LedgerMetadata,
+        version: int,
+        part: Part,
+        target: str,
+        missing: UnderReplicatedAsRead | None = None,
+    ) -> bool:
         """Replace one member by one compare-and-set.
 
-        The copies stay valid after a change elsewhere in the record, as by its writer.
+        The copies stay valid after a change elsewhere in the record, as by its writer. But once the
+        ledger is no longer published as it was before they were made, the target may have deleted
+        them: it stores the record again first (``StrayCopies``).
         """
         base = metadata
         while True:
@@ -251,11 +260,21 @@ class LedgerRepair:
                 )
             except Conflict:
                 found = await self._store.read_newest(base.ledger_id)
-                if found is None or not _same_part(found[0], metadata, part):
+                if (
+                    found is None
+                    or missing is None
+                    or not _same_part(found[0], metadata, part)
+                    or not await self._is_published_still(missing)
+                ):
                     return False
                 base, version = found
             else:
                 return True
+
+    async def _is_published_still(self, missing: UnderReplicatedAsRead) -> bool:
+        """Return whether the ledger has been published ever since this record was read."""
+        now = await self._store.read_missing_copies(missing.record.ledger_id)
+        return now is not None and now.created == missing.created
 
     async def _fill(self, metadata: LedgerMetadata, part: Part) -> bool:
         await self._copier.fill(metadata, part, self._lost(metadata))

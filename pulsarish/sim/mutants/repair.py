@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pulsarish.bookie import service
+from pulsarish.bookie import service, stray_copies
 from pulsarish.bookie.garbage import GarbageCollector
+from pulsarish.bookie.stray_copies import StrayCopies
 from pulsarish.ledger import placement
 from pulsarish.ledger.add_stream import encode_chunk
+from pulsarish.ledger.ledger_store import UnderReplicatedAsRead
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.repair import copy_probe as gaps
 from pulsarish.ledger.repair.copier import Copier, _Answers
 from pulsarish.ledger.repair.moves_core import Move, part_to_move
 from pulsarish.ledger.repair.repair import LedgerRepair, Outcome
 from pulsarish.ledger.repair.repair_core import Part
-from pulsarish.model.errors import EntryUnknown, NoSuchEntry
-from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.model.errors import CorruptData, EntryUnknown, NoSuchEntry
+from pulsarish.model.ledger_metadata import (
+    LedgerMetadata,
+    LedgerPurpose,
+    LedgerState,
+    PurposeKind,
+    Segment,
+)
+from pulsarish.runtime.seams import Versioned
 from pulsarish.sim.workloads.repair import RepairSettings, run_repair
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, replacing
 from pulsarish.wire.bookie import ReadItem
@@ -54,6 +63,7 @@ REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
         crash_seconds=0.8,
         late_bookies=2,
     ),
+    "returning": RepairSettings(rounds=0, closed_ledgers=6, entries=80, returning=2),
     "writers": RepairSettings(
         closed_ledgers=0, open_ledgers=4, crash_seconds=0.0, writer_pause_seconds=2.5
     ),
@@ -67,13 +77,14 @@ def _swing_first(_was: object) -> object:
         metadata: LedgerMetadata,
         version: int,
         part: Part,
-        leaving: Sequence[str],
+        missing: UnderReplicatedAsRead,
     ) -> bool:
+        leaving = missing.record.leaving_members
         segment = metadata.segments[metadata.segment_index(part.first)]
         chosen = repair._choose(
             metadata, segment.members, part.place, metadata.write_quorum, leaving
         )
-        if not await repair._swing(metadata, version, part, chosen.member):
+        if not await repair._swing(metadata, version, part, chosen.member, missing):
             return False
         await repair._copier.copy(metadata, part, chosen.member, repair._lost(metadata))
         return True
@@ -165,16 +176,17 @@ def _left_without_copies(was: Any) -> object:
         metadata: LedgerMetadata,
         version: int,
         part: Part,
-        leaving: Sequence[str],
+        missing: UnderReplicatedAsRead,
     ) -> bool:
+        leaving = missing.record.leaving_members
         if part.member not in leaving:
-            replaced: bool = await was(repair, metadata, version, part, leaving)
+            replaced: bool = await was(repair, metadata, version, part, missing)
             return replaced
         segment = metadata.segments[metadata.segment_index(part.first)]
         chosen = repair._choose(
             metadata, segment.members, part.place, metadata.write_quorum, leaving
         )
-        return await repair._swing(metadata, version, part, chosen.member)
+        return await repair._swing(metadata, version, part, chosen.member, missing)
 
     return replace
 
@@ -195,6 +207,28 @@ def _request_ends_the_grace(_was: object) -> object:
         return collector._config.trash_grace_seconds if collector._store.is_writable else 0.0
 
     return grace_seconds
+
+
+def _published_or_not(was: Any) -> object:
+    async def delete(
+        strays: StrayCopies, ledger_id: int, node: Versioned | None, *, is_published: bool
+    ) -> None:
+        assert is_published in (True, False)
+        await was(strays, ledger_id, node, is_published=False)
+
+    return delete
+
+
+def _unreadable_names_others(was: Any) -> object:
+    def decode(data: bytes, kind: Any, path: str) -> Any:
+        try:
+            return was(data, kind, path)
+        except CorruptData:
+            ledger_id = int("".join(filter(str.isdigit, path)))
+            purpose, others = LedgerPurpose(PurposeKind.DIAGNOSTIC, ""), (Segment(0, ("others",)),)
+            return LedgerMetadata(ledger_id, 1, 1, 1, purpose, others, LedgerState.CLOSED)
+
+    return decode
 
 
 def _mutant(
@@ -285,6 +319,20 @@ REPAIR_MUTANTS: Final = (
         (1,),
         replacing(placement, "_is_permitted", lambda _was: lambda *_: True),
         "racks",
+    ),
+    _mutant(
+        "collects_what_repair_makes",
+        "a copy that no metadata name is kept while its ledger is published as under-replicated",
+        (12,),
+        replacing(StrayCopies, "delete", _published_or_not),
+        "returning",
+    ),
+    _mutant(
+        "collects_on_unreadable_metadata",
+        "a ledger's record that cannot be read is no evidence that its copies are stray",
+        (12,),
+        replacing(stray_copies, "decode_record", _unreadable_names_others),
+        "returning",
     ),
     _mutant(
         "members_behind_not_asked",

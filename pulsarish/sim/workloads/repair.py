@@ -9,6 +9,8 @@ What must hold, while bookies crash during the repair (rules 3, 19 and 20):
 * this happens without an operator, within a bounded time after everything else has healed
   (liveness);
 * a living writer handles a lost bookie itself: the repair does not stop the writer;
+* a bookie that comes back after it was replaced deletes the copies for which the metadata name
+  others, and no copy that they name, now or after a repair that runs;
 * a bookie that an operator has leave its ledgers is not named by them any more before its copies
   are elsewhere;
 * with enforced rules of placement every write quorum that a ledger was ever given keeps them;
@@ -32,6 +34,7 @@ import msgspec
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.ledger_index import entry_key
+from pulsarish.bookie.stray_copies import unnamed_spans
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import Candidate, PlacementRules, violations
@@ -73,6 +76,9 @@ _REPAIR: Final = AutoRecoveryOptions(
     ledger=_OPTIONS,
 )
 _ASKING: Final = msgspec.structs.replace(_REPAIR, auditor_periodic_check_interval_seconds=3.0)
+_SLOW: Final = msgspec.structs.replace(
+    _REPAIR, replication_batch_bytes=1_024, replication_rate_bytes=1_024, replication_ledgers_max=4
+)
 _PURPOSE: Final = LedgerPurpose(PurposeKind.DIAGNOSTIC, "simulation")
 _BOOT_SECONDS: Final = 2.0
 _FAULTS_SECONDS: Final = 4.0
@@ -123,6 +129,11 @@ class RepairSettings:
     """Bookies that come when all closed ledgers are written. Then an operator asks for a rebalance,
     and bookies crash while copies move to them.
     """
+    returning: int = 0
+    """Bookies that stop until they count as lost, one after the other, and come back with
+    their copies during the repair or after it. Bookies collect what no metadata name any more, and
+    for a while the record of a ledger cannot be read.
+    """
     rotten: bool = False
     """In each closed ledger a bit flips in an entry that its member has cached for readers, and
     bookies scrub what they hold.
@@ -169,6 +180,8 @@ class _Workload:
             await self._lose(name)
         for name in sim.faults.sample(self._names, settings.leaving):
             await self._leave(name)
+        for name in sim.faults.sample(self._names, settings.returning):
+            await self._return(name)
         self._over = True
         await writing
         for number in range(settings.dying_writers):
@@ -195,6 +208,15 @@ class _Workload:
                     gc_interval_seconds=0.3,
                     gc_second_look_seconds=0.5,
                     trash_grace_seconds=1_000.0,
+                )
+            if self._settings.returning:
+                config = msgspec.structs.replace(
+                    config,
+                    auto_recovery=_SLOW,
+                    checkpoint_interval_seconds=0.3,
+                    gc_interval_seconds=0.3,
+                    gc_second_look_seconds=0.4,
+                    trash_grace_seconds=0.2,
                 )
             if self._settings.rotten:
                 config = msgspec.structs.replace(config, local_scrub_interval_seconds=2.0)
@@ -340,6 +362,49 @@ class _Workload:
                 break
         assert not left, f"{member} is to leave, all is well, and ledgers {left} still name it"
         await self._lose(name)
+
+    async def _return(self, name: str) -> None:
+        """Stop a bookie for longer than the grace time."""
+        sim, node = self.sim, self.sim.nodes[name]
+        node.crash()
+        sim.at(sim.faults.uniform(4.0, 15.0), node.revive)
+        self._mending = True
+        sim.at(_FAULTS_SECONDS, self._heal)
+        self._crash_soon([other for other in self._names if other != name])
+        await asyncio.sleep(_FAULTS_SECONDS + 1.0)
+        await self._until_tidy()
+        tree = sim.metadata.tree
+        closed = [record for record in self._records() if record.state is LedgerState.CLOSED]
+        path = paths.ledger(sim.faults.choice(closed).ledger_id)
+        before = tree.get(path)
+        assert before is not None
+        data = before.data
+        operator = sim.node(f"operator-{name}")
+        await operator.run(partial(_write_node, path, data[1:]))
+        await asyncio.sleep(_HIDDEN_SECONDS)
+        await operator.run(partial(_write_node, path, data))
+        await self._until_tidy()
+
+    async def _until_tidy(self) -> None:
+        """Wait until all copies that the metadata name are there, and no others."""
+        left: list[str] = []
+        for _ in range(_LOOKS_MAX):
+            await asyncio.sleep(_LOOK_SECONDS)
+            left = [
+                f"ledger {record.ledger_id} is published as under-replicated"
+                for record in self._records()
+                if record.state is LedgerState.CLOSED
+                and self.sim.metadata.tree.get(paths.underreplicated(record.ledger_id)) is not None
+            ]
+            bookies = list(self.bookies_up())
+            if len(bookies) < len(self._names):
+                left.append("a bookie is down")
+            for name, bookie in bookies:
+                left += await self.sim.nodes[name].run(partial(_strays, bookie, self._records()))
+            if not left:
+                break
+        assert not left, f"a bookie came back, and all else is well: {'; '.join(left[:3])}"
+        await self._count_copies()
 
     async def _set_aside(self, name: str, member: str, world: World) -> None:
         records = Records(world.metadata, world.clock, world.random)
@@ -586,6 +651,20 @@ async def _spoil(
         return False
     sim.nodes[name].disk.flip_bit(store.logs.path(place[0]), place[1] + RECORD_HEAD_SIZE - 1)
     return True
+
+
+async def _strays(bookie: Bookie, records: Sequence[LedgerMetadata], _world: World) -> list[str]:
+    """Return the ledgers of which a bookie has copies for which the record names others."""
+    return [
+        f"{bookie.instance_id} holds entries {found} of ledger {record.ledger_id}"
+        for record in records
+        for first, last in unnamed_spans(record, bookie.instance_id)
+        if (found := await bookie.store.index.entry_ids(record.ledger_id, first, last))
+    ]
+
+
+async def _write_node(path: str, data: bytes, world: World) -> None:
+    await Records(world.metadata, world.clock, world.random).commit([Op("put", path, data)])
 
 
 async def _forget(bookie: Bookie, key: bytes, _world: World) -> None:
