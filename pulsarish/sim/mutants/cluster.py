@@ -475,7 +475,7 @@ CLUSTER_MUTANTS: Final = (
         "everything before them",
         (),
         replacing(DispatchLoop, "waits_at", _new_ones_first),
-        first=20,
+        first=5,
     ),
     _mutant(
         "kept_entry_of_any_ledger",

@@ -192,12 +192,18 @@ def _check_renewed(seed: int) -> None:
 
 
 def _mutant(
-    name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 40
+    name: str,
+    removes: str,
+    rules: tuple[int, ...],
+    patch: Patch,
+    scenario: str,
+    seeds: int = 40,
+    first: int = 0,
 ) -> Mutant:
     def check(seed: int) -> None:
         run_log(seed, LOG_SCENARIOS[scenario])
 
-    return Mutant(name, removes, rules, patch, check, seeds)
+    return Mutant(name, removes, rules, patch, check, seeds, first)
 
 
 LOG_MUTANTS: Final = (
@@ -215,6 +221,7 @@ LOG_MUTANTS: Final = (
         (4,),
         replacing(ChainCore, "recovered", _resend_everything),
         "power of all copies",
+        first=15,
     ),
     _mutant(
         "last_ledger_not_fenced",
