@@ -228,6 +228,13 @@ class BrokerMetrics:
             lambda: len(ledgers.slow_bookies.avoided(clock.monotonic())),
         )
 
+        read(
+            "pulsarish_bookies_slow_with_adds",
+            "gauge",
+            "Bookies that are far slower with adds than the others; new ledgers avoid them.",
+            ledgers.bookies.slow_count,
+        )
+
         stalls = (
             "Subscriptions that did not move although nothing held them up: their dispatchers "
             "were restarted."

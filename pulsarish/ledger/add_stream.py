@@ -13,6 +13,7 @@ from typing import Protocol
 
 from pulsarish.ledger.bookie_stream import BookieStream
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.slow_adds import AddTimes
 from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import Buffer, World
 from pulsarish.wire.bookie import decode_add_response, encode_add_encoded, encode_sizes
@@ -102,6 +103,12 @@ class AddStream(BookieStream):
         self._out: deque[int] = deque()  # bytes of each unanswered message
         self._out_bytes = 0
         self._heartbeat_due = False
+        # When each unanswered message was sent, and what answers took since ``take_times``.
+        # Not for recovery, nor where slow bookies are not looked for.
+        self._are_timed = options.slow_adds_ratio > 0 and not recovery
+        self._sent_at: deque[float] = deque()
+        self._took_seconds = 0.0
+        self._took_count = 0
 
     @property
     def backlog_bytes(self) -> int:
@@ -171,6 +178,8 @@ class AddStream(BookieStream):
             size_bytes += chunk.size_bytes
         self._queued_bytes -= size_bytes
         self._out.append(size_bytes)
+        if self._are_timed:
+            self._sent_at.append(self._clock.monotonic())
         self._out_bytes += size_bytes
         return encode_add_encoded(
             self.member,
@@ -187,7 +196,13 @@ class AddStream(BookieStream):
         answered, rows = decode_add_response(data)
         was_crowded = self.crowded
         for _ in range(min(answered - self._answered_count, len(self._out))):
-            self._out_bytes -= self._out.popleft()
+            size_bytes = self._out.popleft()
+            self._out_bytes -= size_bytes
+            if self._are_timed:
+                sent_at = self._sent_at.popleft()
+                if size_bytes:  # not a heartbeat, which waits for no disk
+                    self._took_seconds += self._last_heard - sent_at
+                    self._took_count += 1
         touched: dict[int, AddHandler] = {}
         for row in rows:
             handler = self._handlers.get(row.ledger_id)
@@ -200,6 +215,15 @@ class AddStream(BookieStream):
         for handler in touched.values():
             handler.answers_done()
         return answered
+
+    def take_times(self, now: float) -> AddTimes | None:
+        """Return how long adds took since the last call; ``None``: there were none."""
+        count, total = self._took_count, self._took_seconds
+        self._took_count, self._took_seconds = 0, 0.0
+        waits = bool(self._sent_at) and self._out[0] > 0
+        if not count and not waits:
+            return None
+        return AddTimes(total / count if count else None, now - self._sent_at[0] if waits else 0.0)
 
     def _announce_room_contained(self) -> None:
         try:
@@ -218,11 +242,18 @@ class AddStream(BookieStream):
     def _lost(self, reason: str) -> None:
         self._queue.clear()
         self._out.clear()
+        self._sent_at.clear()
         self._queued_bytes = self._out_bytes = 0
         for ledger_id, handler in list(self._handlers.items()):
             # A handler called before may have detached this one.
             if self._handlers.get(ledger_id) is handler:
                 handler.member_failed(self.member, reason)
+
+    def forgive(self) -> None:
+        super().forgive()
+        if self._are_timed:
+            self._sent_at = deque([self._last_heard] * len(self._sent_at))
+            self._took_count, self._took_seconds = 0, 0.0
 
     def tick(self) -> None:
         now = self._clock.monotonic()

@@ -14,11 +14,15 @@ from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.local_reads import LocalReads
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.read_stream import ReadStream
+from pulsarish.ledger.slow_adds import SlowAdds
 from pulsarish.ledger.slow_bookies import SlowBookies
 from pulsarish.runtime.containment import Critical, run_in_background
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, World
 
 __all__ = ["BookiePool"]
+
+_log = get_logger("bookies")
 
 
 class BookiePool:
@@ -38,6 +42,7 @@ class BookiePool:
         self.local = local if local.is_used else None
         self._world = world
         self._options = options
+        self._slow_adds = SlowAdds(options)
         self._adds: dict[str, AddStream] = {}
         self._recoveries: dict[str, AddStream] = {}
         self._reads: dict[str, ReadStream] = {}
@@ -144,9 +149,29 @@ class BookiePool:
                 except Exception as error:  # noqa: BLE001
                     # Of one connection: the others must still be timed.
                     self._world.tasks.contain(f"tick of {stream.member}", error, stream.scope)
+            if stood_still:
+                self._slow_adds.forget_all()
+            elif self._slow_adds.is_used:
+                self._look_for_slow_adds(now)
             for callback, _ in self._ticked:
                 callback()
             self._forget()
+
+    def _look_for_slow_adds(self, now: float) -> None:
+        times = {
+            member: found
+            for member, stream in self._adds.items()
+            if (found := stream.take_times(now)) is not None
+        }
+        for slow in self._slow_adds.look(times, now):
+            _log.warning(
+                "a bookie is far slower with adds than the others; new ledgers avoid it",
+                bookie=slow.member,
+                took_ms=round(slow.took_seconds * 1000),
+                others_ms=round(slow.others_seconds * 1000),
+                avoided_ms=self._options.quarantine_ms,
+            )
+            self.bookies.avoid_slow(slow.member)
 
     def _forget(self) -> None:
         for streams in (self._adds, self._recoveries, self._reads):
@@ -155,6 +180,7 @@ class BookiePool:
             ]:
                 streams.pop(member).close()
                 self.slow.forget(member)
+                self._slow_adds.forget(member)
 
     def _forgettable(self, stream: BookieStream) -> bool:
         if stream.in_use or self.bookies.registered(stream.member):

@@ -47,6 +47,7 @@ class Bookies:
         self._registered: dict[str, BookieRegistration] = {}
         self._remembered: dict[str, BookieRegistration] = {}
         self._quarantine: dict[str, float] = {}  # until when
+        self._slow: dict[str, float] = {}  # until when those with slow adds are avoided
         self._dirty = asyncio.Event()
         self._loaded = asyncio.Event()
         self._closed = False
@@ -164,25 +165,42 @@ class Bookies:
             self._world.clock.monotonic() + self._options.quarantine_ms / 1000
         )
 
+    def avoid_slow(self, member: str) -> None:
+        """Note that a bookie is slow with adds.
+
+        It is chosen after its equals for ``quarantine_ms``, or until it registers again. It goes on
+        in its ledgers.
+        """
+        self._slow[member] = self._world.clock.monotonic() + self._options.quarantine_ms / 1000
+
+    def slow_count(self) -> int:
+        """The number of writable bookies that are avoided because they are slow with adds."""
+        return sum(candidate.is_slow for candidate in self.candidates())
+
     def healthy(self, member: str) -> bool:
         """Whether the bookie is registered as writable and not in quarantine."""
         row = self._registered.get(member)
         return row is not None and not row.read_only and self._candidate(member, row).healthy
 
     def _candidate(self, member: str, row: BookieRegistration) -> Candidate:
-        until = self._quarantine.get(member)
-        if until is not None and until <= self._world.clock.monotonic():
-            del self._quarantine[member]
-            until = None
+        failed = self._is_within(self._quarantine, member)
         return Candidate(
             member,
             row.host or host_of(row.address),
             row.rack,
-            until is None,
+            not failed,
             zone=row.zone,
             region=row.region,
             free_bytes=row.free_bytes,
+            is_slow=self._is_within(self._slow, member),
         )
+
+    def _is_within(self, times: dict[str, float], member: str) -> bool:
+        until = times.get(member)
+        if until is not None and until <= self._world.clock.monotonic():
+            del times[member]
+            until = None
+        return until is not None
 
     # -- watching
 
@@ -247,6 +265,7 @@ class Bookies:
             self.book.put(row.instance_id, row.address, row.framed_address)
             if before is not None and before.started_ms != row.started_ms:
                 self._quarantine.pop(row.instance_id, None)
+                self._slow.pop(row.instance_id, None)
         while len(self._remembered) > max(_REMEMBERED_MAX, len(registered)):
             oldest = next(iter(self._remembered))
             del self._remembered[oldest]

@@ -150,6 +150,23 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
             ),
         ),
     ] = 30_000
+    slow_adds_ratio: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description=(
+                "A bookie whose adds take this many times as long as those of the middle one of "
+                "the others, for slow_adds_period_ms, is chosen after its equals for "
+                "quarantine_ms; 0: never."
+            ),
+        ),
+    ] = 5.0
+    slow_adds_min_ms: Annotated[
+        int, Meta(ge=1, description="Adds that take less than this are never slow.")
+    ] = 200
+    slow_adds_period_ms: Annotated[
+        int, Meta(ge=100, description="How long a bookie must be so slow without a break.")
+    ] = 10_000
     min_distinct_hosts: Annotated[
         int,
         Meta(
@@ -247,6 +264,11 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 5
 
     def validate(self) -> None:
+        if 0 < self.slow_adds_ratio < 1:
+            raise ConfigError(
+                f"slow_adds_ratio = {self.slow_adds_ratio} would count bookies as slow that are "
+                "faster than the others: set 1 or more, or 0 for never"
+            )
         if self.speculative_read_delay_max_ms < self.speculative_read_delay_min_ms:
             raise ConfigError(
                 f"speculative_read_delay_max_ms = {self.speculative_read_delay_max_ms} is below "

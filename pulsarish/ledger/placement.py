@@ -1,11 +1,11 @@
 """The choice of the bookies that hold a ledger.
 
 Two replicas of an entry share a host only when there is no other host; then regions, zones and
-racks count, the widest first. Bookies that failed lately are chosen last. Among equal bookies the
-caller's random stream decides, by their free space where that is switched on. ``PlacementRules``
-may ask for more: a least number of distinct domains in each write quorum, as a wish or enforced.
-Rule 3 says what happens with fewer bookies than wanted. These are plain functions of what is known
-now.
+racks count, the widest first. Bookies that failed lately are chosen last, and of equal ones those
+that are slow. Otherwise the caller's random stream decides, by their free space where that is
+switched on. ``PlacementRules`` may ask for more: a least number of distinct domains in each write
+quorum, as a wish or enforced. Rule 3 says what happens with fewer bookies than wanted. These are
+plain functions of what is known now.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Candidate:
     zone: str = ""
     region: str = ""
     free_bytes: int = 0  # 0: not known
+    is_slow: bool = False  # with adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,7 @@ class _Judge:
             sum(not place.healthy for place in places),
             shortage,
             *_clashes(places, self.write_quorum),
+            sum(place.is_slow for place in places),
         )
 
     def improve(self, places: list[Candidate], spare: list[Candidate]) -> None:
@@ -334,7 +336,7 @@ def choose_ensemble(
     quorum = min(write_quorum, size)
     wanted = rules.wanted(write_quorum)
     pool = _drawn(candidates, rng, weighted=rules.weighted)
-    pool.sort(key=lambda candidate: not candidate.healthy)
+    pool.sort(key=lambda candidate: (not candidate.healthy, candidate.is_slow))
     if quorum == size == len(pool):
         # Every member holds every entry, so the order does not matter.
         places = pool
@@ -385,6 +387,7 @@ def _quick_choice(pool: Sequence[Candidate], size: int, quorum: int) -> list[Can
                     sum(getattr(place, level) == getattr(candidate, level) for place in window)
                     for level in _ORDER
                 ),
+                candidate.is_slow,
                 sum(place.host == candidate.host for place in places),
             )
 
@@ -422,7 +425,11 @@ def choose_replacement(
 
     def cost(candidate: Candidate) -> tuple[int, ...]:
         places = [*members[:index], candidate, *members[index + 1 :]]
-        return _shortage(places, write_quorum, wanted), *_clashes(places, write_quorum)
+        return (
+            _shortage(places, write_quorum, wanted),
+            *_clashes(places, write_quorum),
+            candidate.is_slow,
+        )
 
     return min(_drawn(pool, rng, weighted=rules.weighted), key=cost)
 

@@ -694,3 +694,27 @@ def test_the_replica_on_the_own_host_is_read_first_and_the_others_when_it_is_gon
         assert local.remote_count > 5
 
     play(scenario)
+
+
+def test_new_ledgers_avoid_a_bookie_that_is_slow_with_adds_for_a_while() -> None:
+    async def scenario(sim: Simulation) -> None:
+        client = await Cluster(sim, 4).client(
+            add_timeout_ms=5_000, slow_adds_period_ms=1_000, quarantine_ms=3_000
+        )
+        bookies = client.ledgers.bookies
+        writer, _ = await client.create(4, 4, 3)
+        sim.network.slow("b2", 0.3)
+        for number in range(20):
+            await client.append(writer, entries(1, number))
+        assert bookies.slow_count() == 1
+        assert writer.metadata.last_segment.members == writer.metadata.segments[0].members
+        chosen = [(await client.create())[0].metadata for _ in range(8)]
+        names = {bookies.name_of(member) for each in chosen for member in each.segments[0].members}
+        assert names == {"b0", "b1", "b3"}
+        # It is taken where it is needed, and again after the time.
+        assert len((await client.create(4, 4, 3))[0].metadata.segments[0].members) == 4
+        sim.network.slow("b2", 0.0)
+        await asyncio.sleep(10)
+        assert bookies.slow_count() == 0
+
+    play(scenario)

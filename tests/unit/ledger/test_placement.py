@@ -365,3 +365,19 @@ def test_free_space_never_outweighs_a_domain_nor_health() -> None:
         sick = [replace(empty, host="h9", healthy=False), *spare[1:], members[1]]
         found = choose_ensemble(sick, 2, 2, 2, rng, rules=weighted)
         assert set(found.members) == {"full", "stays"}
+
+
+def test_a_slow_bookie_is_taken_only_where_others_are_not_as_good() -> None:
+    slow = Candidate("slow", "h9", is_slow=True)
+    for seed in range(20):
+        rng = random.Random(seed)
+        candidates = [*_bookies("abc"), slow]
+        assert "slow" not in choose_ensemble(candidates, 3, 3, 2, rng).members
+        assert "slow" in choose_ensemble(candidates, 4, 3, 2, rng).members
+        # A slow copy on another host is better than two on one.
+        assert "slow" in choose_ensemble([*_bookies("aab"), slow], 3, 3, 2, rng).members
+        members = _bookies("xyz")
+        chosen = choose_replacement([Candidate("c", "h"), slow], members, 0, 3, rng)
+        assert chosen is not None
+        assert chosen.member == "c"
+        assert choose_replacement([slow], members, 0, 3, rng) == slow
