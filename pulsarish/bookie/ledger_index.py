@@ -333,6 +333,13 @@ class LedgerIndex:
         )
         return [(_ENTRY_KEY.unpack(key)[2], _LOCATION.unpack(row)) for key, row in rows]
 
+    async def locations_from(
+        self, ledger_id: int, entry_id: int, limit: int
+    ) -> list[tuple[int, int, Location]]:
+        """Return ledger, entry and location of the entries from this one on, of all ledgers."""
+        rows = await self._scan(entry_key(ledger_id, entry_id), b"F", limit=limit)
+        return [(*_ENTRY_KEY.unpack(key)[1:], _LOCATION.unpack(row)) for key, row in rows]
+
     async def log_began(self, log_id: int) -> None:
         """Note a log durably before its file exists."""
         await self.rows.write([(_LOG_KEY.pack(b"O", log_id), b"")], sync=True)

@@ -24,7 +24,7 @@ from pulsarish.bookie.journal.journal_format import (
     read_past_damage,
 )
 from pulsarish.bookie.journal.mark import Mark, read_file
-from pulsarish.bookie.replay import journal_file_ids
+from pulsarish.bookie.replay import check_reaches, journal_file_ids
 from pulsarish.model.errors import ChecksumError, CorruptData
 from pulsarish.wire.bookie import decode_add
 from pulsarish.wire.record import matches_crc
@@ -171,8 +171,15 @@ async def entries_above_mark(inspected: Inspected) -> dict[int, dict[int, None]]
     return found
 
 
-async def check_journal(inspected: Inspected, directory: str, mark: Mark | None) -> None:
-    """Check what a start would replay. Raises the ``CorruptData`` that would end that start."""
+async def check_journal(
+    inspected: Inspected, directory: str, mark: Mark | None, *, durable_below: int
+) -> None:
+    """Check what a start would replay.
+
+    ``durable_below``: all records below this one were durable, as the metadata know.
+
+    Raises the ``CorruptData`` that would end that start.
+    """
     found = [
         file_id
         for name in await inspected.files.list(directory)
@@ -190,4 +197,4 @@ async def check_journal(inspected: Inspected, directory: str, mark: Mark | None)
         data = await read_file(inspected.files, f"{directory}/{file_name(file_id)}") or b""
         for _ in scanner.scan(file_id, data):
             pass
-    _ = scanner.finish()
+    check_reaches(directory, scanner.finish().next_sequence, durable_below)

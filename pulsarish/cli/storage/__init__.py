@@ -10,6 +10,7 @@ from pulsarish.cli.storage.journals import journal, last_mark
 from pulsarish.cli.storage.ledgers import index, ledger
 from pulsarish.cli.storage.logs import entry_log
 from pulsarish.cli.storage.rebuild import rebuild
+from pulsarish.cli.storage.verify import verify
 
 __all__ = ["storage"]
 
@@ -25,10 +26,10 @@ def storage() -> None:
     \b
     Examples:
       pulsarish storage ledger list --config bookie.toml
-      pulsarish storage journal dump --config bookie.toml
+      pulsarish storage verify --config bookie.toml
       pulsarish storage rebuild-index --config bookie.toml
     """
 
 
-for _command in (cookie, entry_log, index, journal, last_mark, ledger, rebuild):
+for _command in (cookie, entry_log, index, journal, last_mark, ledger, rebuild, verify):
     storage.add_command(_command)

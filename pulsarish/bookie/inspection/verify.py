@@ -1,0 +1,571 @@
+"""Verify what is on a bookie's disks: all checksums, the index against the logs in both directions,
+and all of it against the metadata.
+
+The bookie may run meanwhile. So nothing counts as wrong before a second look, with what the index
+and the journal have by then: compaction moves entries, checkpoints write them, and collection
+deletes them. An entry is here if the index has it, or if a start would replay it from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from pulsarish.bookie.entry_logs.entry_log import Chunk
+from pulsarish.bookie.inspection.directories import Damage, Inspected
+from pulsarish.bookie.inspection.journals import (
+    check_journal,
+    describe,
+    entries_above_mark,
+    files_of,
+)
+from pulsarish.bookie.inspection.ledgers import LedgerFacts, ledgers_here
+from pulsarish.bookie.inspection.logs import InspectedLogs, reason_of
+from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
+from pulsarish.metadata import paths
+from pulsarish.metadata.ledger_walk import ledger_ids
+from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.records import Cookie
+from pulsarish.model.errors import BookieIOError, CorruptData
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.wire.record import peek_ids
+
+__all__ = ["Counts", "Finding", "FindingKind", "Verification"]
+
+_PAGE_ENTRIES: Final = 500
+_LOOKS: Final = 3
+"""Looks at a journal that is written meanwhile, before damage counts."""
+
+
+class FindingKind(StrEnum):
+    COOKIE = "cookie"
+    MARK = "mark"
+    JOURNAL = "journal"
+    INDEX = "index"
+    ENTRY_UNREADABLE = "entry-unreadable"
+    ENTRY_NOT_IN_INDEX = "entry-not-in-index"
+    LOG_DAMAGED = "log-damaged"
+    LOG_UNKNOWN = "log-unknown"
+    LEDGER_MISSING = "ledger-missing"
+    ENTRIES_MISSING = "entries-missing"
+    LEDGER_UNNAMED = "ledger-unnamed"
+
+
+@dataclass(slots=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Of one kind and ledger, or of one kind and file, there is one finding.
+    """
+
+    kind: FindingKind
+    reason: str
+    decides: str
+    """What an operator does about it."""
+    is_wrong: bool = True
+    """``False``: the bookie may put it in order by itself."""
+    path: str = ""
+    offset: int | None = None
+    ledger_id: int | None = None
+    entries: list[int] = field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        """Return the ledger, the entries and the place, for people."""
+        parts: list[str] = []
+        if self.ledger_id is not None:
+            parts.append(f"ledger {self.ledger_id}")
+        if self.entries:
+            first, last = min(self.entries), max(self.entries)
+            parts.append(
+                f"entry {first}"
+                if first == last
+                else f"{len(self.entries)} of the entries {first} to {last}"
+            )
+        if self.path:
+            parts.append(self.path if self.offset is None else f"{self.path} at {self.offset}")
+        return ", ".join(parts)
+
+    def row(self) -> dict[str, object]:
+        """Return the fields as the command prints them."""
+        return {
+            "finding": str(self.kind),
+            "wrong": self.is_wrong,
+            "ledger": self.ledger_id,
+            "entries": len(self.entries) or None,
+            "first": min(self.entries, default=None),
+            "last": max(self.entries, default=None),
+            "file": self.path or None,
+            "offset": self.offset,
+            "reason": self.reason,
+            "decides": self.decides,
+        }
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was verified."""
+
+    journal_records: int = 0
+    ledgers: int = 0
+    index_entries: int = 0
+    logs: int = 0
+    log_entries: int = 0
+    log_bytes: int = 0
+    metadata_ledgers: int = 0
+
+
+class Verification:
+    """One verification. ``run`` does it once.
+
+    Args:
+        bookie_id: the bookie's id, for what to do about a finding.
+        rate: awaited with the number of bytes that were read.
+        progress: called with what is verified now, and how much of it is done.
+    """
+
+    def __init__(
+        self,
+        inspected: Inspected,
+        bookie_id: str,
+        *,
+        rate: Callable[[float], Awaitable[None]],
+        progress: Callable[[str, int], None] = lambda _what, _done: None,
+    ) -> None:
+        self.counts = Counts()
+        self._inspected = inspected
+        self._bookie_id = bookie_id
+        self._rate = rate
+        self._progress = progress
+        self._findings: dict[tuple[FindingKind, int | str], Finding] = {}
+
+    @property
+    def findings(self) -> list[Finding]:
+        return list(self._findings.values())
+
+    @property
+    def is_wrong(self) -> bool:
+        return any(each.is_wrong for each in self._findings.values())
+
+    async def run(self, records: Records | None) -> None:
+        """Verify everything. ``records``: the metadata; ``None``: not against them."""
+        await self._verify_cookies()
+        # Before the journal, which only grows.
+        cookie = await _stored_cookie(records, self._bookie_id)
+        durable_below = 0 if cookie is None else cookie.journal_position
+        is_mark_good = await self._verify_journals(durable_below)
+        try:
+            async with self._opened() as (indexes, _):
+                for opened in indexes:
+                    self.counts.ledgers += len(await ledgers_here(self._inspected, [opened]))
+        except (CorruptData, BookieIOError, OSError) as error:
+            path = self._inspected.indexes[0]
+            self._add(Finding(FindingKind.INDEX, str(error), _REBUILD, path=path), "index")
+            return
+        await self._verify_index()
+        if is_mark_good:
+            await self._verify_logs()
+            if records is not None:
+                await self._verify_metadata(records)
+
+    def _add(self, finding: Finding, key: int | str) -> None:
+        found = self._findings.setdefault((finding.kind, key), finding)
+        if found is not finding:
+            found.entries += finding.entries
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[tuple[list[LedgerIndex], InspectedLogs]]:
+        """Yield the indexes and the logs as they are now."""
+        async with self._inspected.opened_indexes() as found:
+            for each in found:
+                if each.missing:
+                    self._add(
+                        Finding(FindingKind.INDEX, each.missing, _REBUILD, path=each.path),
+                        each.path,
+                    )
+            indexes = [each.index for each in found]
+            logs = InspectedLogs(self._inspected, indexes[0])
+            await logs.open()
+            try:
+                yield indexes, logs
+            finally:
+                await logs.close()
+
+    def _recover(self, ledger_id: int) -> str:
+        return f"pulsarish bookies recover {self._bookie_id} --ledger {ledger_id}"
+
+    async def _verify_cookies(self) -> None:
+        seen: dict[str, str] = {}
+        for directory in self._inspected.cookies:
+            try:
+                cookie = await self._inspected.cookie_in(directory)
+                reason = "there is no cookie" if cookie is None else ""
+            except (CorruptData, OSError) as error:
+                cookie, reason = None, str(error)
+            if cookie is not None:
+                seen[directory] = cookie.instance_id
+                if cookie.instance_id != next(iter(seen.values())):
+                    reason = f"the cookie is of {cookie.instance_id}, the one in "
+                    reason += f"{next(iter(seen))} of {next(iter(seen.values()))}"
+            if reason:
+                self._add(
+                    Finding(
+                        FindingKind.COOKIE,
+                        reason,
+                        "put the right directories together, or: pulsarish storage cookie create",
+                        path=directory,
+                    ),
+                    directory,
+                )
+
+    async def _verify_journals(self, durable_below: int) -> bool:
+        """Verify the mark, and what a start would replay. Return whether the mark can be read."""
+        try:
+            mark = await self._inspected.mark()
+        except (CorruptData, OSError) as error:
+            self._add(
+                Finding(FindingKind.MARK, str(error), _RESTORE, path=self._inspected.ledgers[0]), ""
+            )
+            return False
+        for directory in self._inspected.journals:
+            for look in range(_LOOKS):
+                try:
+                    now = mark if not look else await self._inspected.mark()
+                    await check_journal(
+                        self._inspected, directory, now, durable_below=durable_below
+                    )
+                except (CorruptData, OSError) as error:
+                    if look == _LOOKS - 1:
+                        self._add(
+                            Finding(FindingKind.JOURNAL, str(error), _RESTORE, path=directory),
+                            directory,
+                        )
+                else:
+                    break
+        async for file in files_of(self._inspected):
+            await self._rate(file.size_bytes)
+            for record in file.records:
+                if mark is not None and record.sequence < mark.sequence:
+                    continue
+                self.counts.journal_records += 1
+                item = describe(file.path, record)
+                if isinstance(item, Damage):
+                    self._add(
+                        Finding(
+                            FindingKind.JOURNAL,
+                            item.reason,
+                            _RESTORE,
+                            path=item.path,
+                            offset=item.offset,
+                        ),
+                        f"{item.path}:{item.offset}",
+                    )
+        return True
+
+    async def _verify_index(self) -> None:
+        """Read every entry where the index says that it lies."""
+        start: tuple[int, int] = (0, 0)
+        async with self._opened() as (indexes, logs):
+            for number, index in enumerate(indexes):
+                start = (0, 0)
+                while page := await index.locations_from(*start, _PAGE_ENTRIES):
+                    bad = await self._unreadable(logs, page)
+                    if bad:
+                        await self._look_again(number, bad)
+                    self.counts.index_entries += len(page)
+                    self._progress("entries of the index read", self.counts.index_entries)
+                    await self._rate(sum(location[2] for _, _, location in page))
+                    start = (page[-1][0], page[-1][1] + 1)
+
+    async def _unreadable(
+        self, logs: InspectedLogs, page: Sequence[tuple[int, int, Location]]
+    ) -> list[tuple[int, int, Location, str]]:
+        found = await logs.read([location for _, _, location in page])
+        return [
+            (ledger_id, entry_id, location, why)
+            for (ledger_id, entry_id, location), data in zip(page, found, strict=True)
+            if (why := reason_of(data, ledger_id, entry_id))
+        ]
+
+    async def _look_again(self, number: int, bad: Sequence[tuple[int, int, Location, str]]) -> None:
+        """Read entries once more, where the index has them by now."""
+        async with self._opened() as (indexes, logs):
+            places = await indexes[number].locations(
+                [entry_key(ledger_id, entry_id) for ledger_id, entry_id, _, _ in bad]
+            )
+            again = [
+                (each[0], each[1], place)
+                for each, place in zip(bad, places, strict=True)
+                if place is not None
+            ]
+            for ledger_id, entry_id, location, why in await self._unreadable(logs, again):
+                self._add(
+                    Finding(
+                        FindingKind.ENTRY_UNREADABLE,
+                        why,
+                        self._recover(ledger_id),
+                        path=logs.path(location[0]),
+                        offset=location[1],
+                        ledger_id=ledger_id,
+                        entries=[entry_id],
+                    ),
+                    ledger_id,
+                )
+
+    async def _verify_logs(self) -> None:
+        """Read every record of every log, and look for it in the index."""
+        async with self._opened() as (indexes, logs):
+            begun = {log_id for each in indexes for log_id in await each.logs_begun()}
+            facts = {each.ledger_id: each for each in await ledgers_here(self._inspected, indexes)}
+            for log_id in logs.ids:
+                if log_id not in begun:
+                    await self._add_unknown_log(log_id, logs.path(log_id))
+                missing = await self._verify_log(log_id, logs, indexes, facts)
+                if missing:
+                    await self._look_for(missing, logs.path(log_id))
+                self.counts.logs += 1
+                self._progress("entry logs read", self.counts.logs)
+
+    async def _add_unknown_log(self, log_id: int, path: str) -> None:
+        async with self._opened() as (indexes, logs):
+            begun = {each_id for each in indexes for each_id in await each.logs_begun()}
+            if log_id in begun or log_id not in logs.ids:
+                return
+        self._add(
+            Finding(
+                FindingKind.LOG_UNKNOWN,
+                "the index does not know this log, so the bookie never deletes it",
+                _REBUILD,
+                path=path,
+            ),
+            path,
+        )
+
+    async def _verify_log(
+        self,
+        log_id: int,
+        logs: InspectedLogs,
+        indexes: Sequence[LedgerIndex],
+        facts: dict[int, LedgerFacts],
+    ) -> list[tuple[int, int]]:
+        """Return confirmed entries of the log that the index does not have."""
+        missing: list[tuple[int, int]] = []
+        path = logs.path(log_id)
+        async for chunk in logs.walk(log_id):
+            if isinstance(chunk, Damage):
+                if chunk.is_damage:
+                    self._add(
+                        Finding(
+                            FindingKind.LOG_DAMAGED,
+                            chunk.reason,
+                            "nothing, unless entries are missing or unreadable, too: no row of "
+                            "the index needs this place",
+                            path=chunk.path,
+                            offset=chunk.offset,
+                        ),
+                        f"{chunk.path}:{chunk.offset}",
+                    )
+                continue
+            here = facts.get(chunk.ledger_id)
+            for first in range(0, len(chunk.locations), _PAGE_ENTRIES):
+                some = chunk.locations[first : first + _PAGE_ENTRIES]
+                entry_ids = await self._good_entries(logs, chunk, some, path)
+                # No entry above the LAC was acknowledged, and a ledger in the trash is not read.
+                wanted = (
+                    [each for each in entry_ids if each <= here.lac]
+                    if here is not None and not here.is_trashed and not here.limbo
+                    else []
+                )
+                absent = await _absent(indexes, chunk.ledger_id, wanted)
+                missing += [(chunk.ledger_id, entry_id) for entry_id in absent]
+                await self._rate(sum(location[2] for location in some))
+        return missing
+
+    async def _good_entries(
+        self, logs: InspectedLogs, chunk: Chunk, locations: Sequence[Location], path: str
+    ) -> list[int]:
+        """Return the entries of a chunk that match their checksums."""
+        good: list[int] = []
+        for location, data in zip(locations, await logs.read(locations), strict=True):
+            self.counts.log_entries += 1
+            self.counts.log_bytes += location[2]
+            why = reason_of(data, chunk.ledger_id, None)
+            if isinstance(data, FileNotFoundError):
+                continue  # collected meanwhile
+            if isinstance(data, OSError) or why:
+                # One that the index needs was found by the pass over the index.
+                self._add(
+                    Finding(
+                        FindingKind.LOG_DAMAGED,
+                        why,
+                        "nothing, unless entries are missing or unreadable, too: the bookie "
+                        "serves no entry from here, and compaction leaves it out",
+                        path=path,
+                        offset=location[1],
+                        ledger_id=chunk.ledger_id,
+                    ),
+                    f"{path}:{location[1]}",
+                )
+                continue
+            good.append(peek_ids(data)[2])
+        return good
+
+    async def _look_for(self, missing: Sequence[tuple[int, int]], path: str) -> None:
+        """Add what neither the journal nor the index has by now."""
+        # The journal first: what leaves it is in the index then.
+        replayed = await entries_above_mark(self._inspected)
+        async with self._opened() as (indexes, _):
+            facts = {each.ledger_id: each for each in await ledgers_here(self._inspected, indexes)}
+            by_ledger: dict[int, list[int]] = {}
+            for ledger_id, entry_id in missing:
+                here = facts.get(ledger_id)
+                if (
+                    here is not None
+                    and not here.is_trashed
+                    and entry_id not in replayed.get(ledger_id, {})
+                ):
+                    by_ledger.setdefault(ledger_id, []).append(entry_id)
+            for ledger_id, entry_ids in by_ledger.items():
+                absent = await _absent(indexes, ledger_id, entry_ids)
+                if absent:
+                    self._add(
+                        Finding(
+                            FindingKind.ENTRY_NOT_IN_INDEX,
+                            "a log has confirmed entries that the index lacks",
+                            f"{self._recover(ledger_id)}, or for very many: {_REBUILD}",
+                            path=path,
+                            ledger_id=ledger_id,
+                            entries=absent,
+                        ),
+                        ledger_id,
+                    )
+
+    async def _verify_metadata(self, records: Records) -> None:
+        instance_id = await self._inspected.instance_id()
+        async with self._opened() as (indexes, _):
+            local = [each.ledger_id for each in await ledgers_here(self._inspected, indexes)]
+        await self._find_unnamed(records, local)
+        async for branch in ledger_ids(records):
+            for first in range(0, len(branch), _PAGE_ENTRIES):
+                some = [paths.ledger(each) for each in branch[first : first + _PAGE_ENTRIES]]
+                found = await records.get_many(some, LedgerMetadata)
+                self.counts.metadata_ledgers += len(found)
+                await self._find_missing(
+                    records, instance_id, [each[0] for each in found if each is not None]
+                )
+                self._progress("ledgers of the metadata compared", self.counts.metadata_ledgers)
+
+    async def _find_unnamed(self, records: Records, local: Sequence[int]) -> None:
+        async with self._opened() as (indexes, _):
+            trashed = {
+                each.ledger_id
+                for each in await ledgers_here(self._inspected, indexes)
+                if each.is_trashed
+            }
+        for first in range(0, len(local), _PAGE_ENTRIES):
+            some = [each for each in local[first : first + _PAGE_ENTRIES] if each not in trashed]
+            nodes = await records.nodes([paths.ledger(each) for each in some]) if some else []
+            for ledger_id, node in zip(some, nodes, strict=True):
+                if node is None:
+                    self._add(
+                        Finding(
+                            FindingKind.LEDGER_UNNAMED,
+                            "the metadata do not name this ledger",
+                            "nothing, if it was deleted: garbage collection puts it into the "
+                            "trash. If metadata were lost: pulsarish metadata audit, then restore",
+                            is_wrong=False,
+                            ledger_id=ledger_id,
+                        ),
+                        ledger_id,
+                    )
+
+    async def _find_missing(
+        self, records: Records, instance_id: str, named: Iterable[LedgerMetadata]
+    ) -> None:
+        wanted = [
+            each
+            for each in named
+            if each.state is LedgerState.CLOSED
+            and any(instance_id in segment.members for segment in each.segments)
+        ]
+        if not wanted:
+            return
+        suspects = await self._without_entries(instance_id, wanted)
+        if not suspects:
+            return
+        # Entries may be on their way from the journal, and the ledger may be deleted.
+        again = await records.get_many([paths.ledger(each) for each in suspects], LedgerMetadata)
+        current = [each[0] for each in again if each is not None]
+        for ledger_id, (entry_ids, is_here) in (
+            await self._without_entries(instance_id, current)
+        ).items():
+            self._add(
+                Finding(
+                    FindingKind.ENTRIES_MISSING if is_here else FindingKind.LEDGER_MISSING,
+                    "the metadata say that these entries are here"
+                    if is_here
+                    else "the metadata say that this ledger is here",
+                    self._recover(ledger_id),
+                    ledger_id=ledger_id,
+                    entries=entry_ids,
+                ),
+                ledger_id,
+            )
+
+    async def _without_entries(
+        self, instance_id: str, named: Sequence[LedgerMetadata]
+    ) -> dict[int, tuple[list[int], bool]]:
+        """Return the entries that each closed ledger should have here and has not, and whether the
+        ledger is here at all.
+
+        A ledger in the trash or in limbo is left out: the bookie repairs these by itself.
+        """
+        replayed = await entries_above_mark(self._inspected)
+        found: dict[int, tuple[list[int], bool]] = {}
+        async with self._opened() as (indexes, _):
+            facts = {each.ledger_id: each for each in await ledgers_here(self._inspected, indexes)}
+            for ledger in named:
+                here = facts.get(ledger.ledger_id)
+                if here is not None and (here.is_trashed or here.limbo):
+                    continue
+                pending = replayed.get(ledger.ledger_id, {})
+                entry_ids: list[int] = []
+                for first in range(0, ledger.last_entry + 1, _PAGE_ENTRIES):
+                    last = min(first + _PAGE_ENTRIES - 1, ledger.last_entry)
+                    wanted = [
+                        entry_id
+                        for entry_id in range(first, last + 1)
+                        if entry_id not in pending and instance_id in ledger.write_set(entry_id)
+                    ]
+                    entry_ids += await _absent(indexes, ledger.ledger_id, wanted)
+                if entry_ids:
+                    is_here = here is not None or bool(pending)
+                    found[ledger.ledger_id] = (entry_ids, is_here)
+        return found
+
+
+_REBUILD: Final = "pulsarish storage rebuild-index, with the bookie stopped"
+_RESTORE: Final = 'put the file back, or start the bookie once with journal_corruption = "limbo"'
+
+
+async def _stored_cookie(records: Records | None, bookie_id: str) -> Cookie | None:
+    found = None if records is None else await records.get(paths.cookie(bookie_id), Cookie)
+    return None if found is None else found[0]
+
+
+async def _absent(
+    indexes: Sequence[LedgerIndex], ledger_id: int, entry_ids: Sequence[int]
+) -> list[int]:
+    """Return those of the entries that no index has."""
+    if not entry_ids:
+        return []
+    keys = [entry_key(ledger_id, entry_id) for entry_id in entry_ids]
+    places = [await each.locations(keys) for each in indexes]
+    return [
+        entry_id
+        for number, entry_id in enumerate(entry_ids)
+        if all(found[number] is None for found in places)
+    ]
