@@ -158,6 +158,7 @@ async def ephemeral_nodes_end_with_their_session(env: StoreEnv) -> None:
 async def a_watch_fires_once_and_names_its_path(env: StoreEnv) -> None:
     writer, reader = await env.store("a"), await env.store("b")
     await writer.commit([Op("create", "/w")])
+    await reader.sync("/")
     on_put, on_delete, on_create, never = Told(), Told(), Told(), Told()
     await reader.get_many(["/w"], watch=on_put)
     await reader.get_many(["/none"], watch=never)
@@ -197,6 +198,7 @@ async def a_watch_on_many_paths_fires_once_each(env: StoreEnv) -> None:
 async def children_watches_fire_for_children_only(env: StoreEnv) -> None:
     writer, reader = await env.store("a"), await env.store("b")
     await writer.commit([Op("create", "/c"), Op("create", "/c/x")])
+    await reader.sync("/")
     told, gone = Told(), Told()
     assert await reader.children("/c", watch=told) == ["x"]
     await writer.commit(
@@ -226,6 +228,7 @@ async def children_watches_fire_for_children_only(env: StoreEnv) -> None:
 async def a_reader_sees_the_event_before_the_change(env: StoreEnv) -> None:
     writer, reader = await env.store("a"), await env.store("b")
     await writer.commit([Op("create", "/e")])
+    await reader.sync("/")
     for version in range(1, 6):
         told = Told()
         await reader.get_many(["/e"], watch=told)
@@ -385,6 +388,7 @@ async def a_holder_that_is_cut_off_decides_by_its_own_clock(env: StoreEnv) -> No
 
     store.listen(changed)
     old = store.session_id
+    await other.sync("/")
     (seen,) = await other.get_many(["/mine"], watch=gone)
     assert seen is not None
     await env.cut("a")

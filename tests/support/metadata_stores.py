@@ -17,6 +17,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -29,6 +30,7 @@ from pulsarish.metadata.daemon.config import MetadataConfig
 from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.metadata.daemon.zookeeper_server import (
     ZooKeeperServerConfig,
+    ensemble_settings,
     write_configuration,
     zookeeper_command,
 )
@@ -53,6 +55,7 @@ __all__ = [
     "StoreEnv",
     "free_port",
     "production",
+    "real_ensemble",
     "real_zookeeper",
     "require_zookeeper",
 ]
@@ -125,13 +128,45 @@ def require_zookeeper() -> None:
 @functools.cache
 def real_zookeeper() -> str:
     """Start the real ZooKeeper once for the test process; its address."""
+    address = f"127.0.0.1:{free_port()}"
+    _start_zookeeper(address)()
+    return address
+
+
+@functools.cache
+def real_ensemble() -> str:
+    """Start an ensemble of three real ZooKeepers once for the test process; their addresses,
+    separated by commas.
+    """
+    ports = free_ports("127.0.0.1")
+    entries = [":".join(["127.0.0.1", *map(str, islice(ports, 3))]) for _ in range(3)]
+    ports.close()
+    waits = []
+    for number in (1, 2, 3):
+        settings, url = ensemble_settings(entries, number, "")
+        options = dict(setting.split("=", 1) for setting in settings)
+        waits.append(
+            _start_zookeeper(
+                options["listen_address"],
+                servers=tuple(options["servers"].split(",")),
+                server_id=number,
+            )
+        )
+    for wait in waits:
+        wait()
+    return parse_metadata_url(url).hosts
+
+
+def _start_zookeeper(address: str, **options: Any) -> Callable[[], None]:
+    """Start a server that ends with the test process. Returns what waits until it serves."""
     require_zookeeper()
     directory = tempfile.TemporaryDirectory(prefix="pulsarish-zookeeper-")
     config = ZooKeeperServerConfig(
-        listen_address=f"127.0.0.1:{free_port()}",
+        listen_address=address,
         data_directory=directory.name,
         tick_ms=100,
         session_timeout_min_ms=500,
+        **options,
     )
     log = Path(directory.name, "log").open("wb")  # noqa: SIM115  # open as long as the server runs
     process = subprocess.Popen(
@@ -145,19 +180,23 @@ def real_zookeeper() -> str:
         directory.cleanup()
 
     atexit.register(stop)
-    host, port = config.listen_address.split(":")
-    while True:
-        assert process.poll() is None, Path(directory.name, "log").read_text()
-        try:
-            with socket.create_connection((host, int(port))) as probe:
-                # "ruok" is answered before sessions are taken.
-                probe.sendall(b"srvr")
-                if b"Mode: standalone" in probe.recv(10_000):
-                    return config.listen_address
-        except OSError:
-            pass
-        # Not a wait for an amount of time: the server says itself when it is ready.
-        subprocess.run(["sleep", "0.1"], check=True)
+    host, port = address.split(":")
+
+    def wait() -> None:
+        while True:
+            assert process.poll() is None, Path(directory.name, "log").read_text()
+            try:
+                with socket.create_connection((host, int(port))) as probe:
+                    # "ruok" is answered before sessions are taken.
+                    probe.sendall(b"srvr")
+                    if b"Mode: " in probe.recv(10_000):
+                        return
+            except OSError:
+                pass
+            # Not a wait for an amount of time: the server says itself when it is ready.
+            subprocess.run(["sleep", "0.1"], check=True)
+
+    return wait
 
 
 class _LocalEnv:
@@ -199,7 +238,11 @@ def _run_local(url_of: Callable[[str], str], scenario: Scenario) -> None:
 
 
 class _KazooEnv:
-    """Stores through kazoo, each behind a relay of its own, under a root of this run."""
+    """Stores through kazoo, each behind a relay of its own, under a root of this run.
+
+    ``address``: of one server, or of those of an ensemble, separated by commas. A store may use
+    any of them, so that two stores need not see the same at once.
+    """
 
     _roots = itertools.count()
 
@@ -207,17 +250,18 @@ class _KazooEnv:
         self._node = node
         self._address = address
         self._root = f"/conformance/{next(self._roots)}"
-        self._relays: dict[str, Relay] = {}
+        self._relays: dict[str, list[Relay]] = {}
         self._stores: dict[str, ZooKeeperStore] = {}
 
     async def store(
         self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
     ) -> MetadataStore:
-        relay = self._relays[name] = Relay(self._address)
-        await relay.start()
+        relays = self._relays[name] = [Relay(each) for each in self._address.split(",")]
+        for relay in relays:
+            await relay.start()
         node = self._node
         store = await connect(
-            f"zk://{relay.address}{self._root}",
+            f"zk://{','.join(relay.address for relay in relays)}{self._root}",
             clock=node.clock,
             tasks=node.tasks,
             rng=node.random,
@@ -244,21 +288,25 @@ class _KazooEnv:
         await asyncio.get_running_loop().run_in_executor(None, close_its_session)
 
     async def drop(self, name: str) -> None:
-        self._relays[name].drop(abort=True)
+        for relay in self._relays[name]:
+            relay.drop(abort=True)
 
     async def cut(self, name: str) -> None:
-        self._relays[name].hold()
+        for relay in self._relays[name]:
+            relay.hold()
 
     async def mend(self, name: str) -> None:
         # What was held belongs to the past: the connections end and the store connects again.
-        self._relays[name].drop(abort=True)
-        self._relays[name].release()
+        for relay in self._relays[name]:
+            relay.drop(abort=True)
+            relay.release()
 
     async def close(self) -> None:
         for store in self._stores.values():
             await store.close()
-        for relay in self._relays.values():
-            await relay.close()
+        for relays in self._relays.values():
+            for relay in relays:
+                await relay.close()
 
 
 def _with_daemon(work: ServerWork) -> None:
@@ -293,7 +341,14 @@ def _with_daemon(work: ServerWork) -> None:
 
 
 def _with_zookeeper(work: ServerWork) -> None:
-    address = real_zookeeper()
+    _with_servers(work, real_zookeeper())
+
+
+def _with_ensemble(work: ServerWork) -> None:
+    _with_servers(work, real_ensemble())
+
+
+def _with_servers(work: ServerWork, address: str) -> None:
 
     async def run() -> None:
         node = production()
@@ -311,7 +366,7 @@ SERVERS: dict[str, Callable[[ServerWork], None]] = {
 }
 
 
-def _run_kazoo(server: str, scenario: Scenario) -> None:
+def _run_kazoo(serve: Callable[[ServerWork], None], scenario: Scenario) -> None:
     async def work(node: Production, address: str) -> None:
         env = _KazooEnv(node, address)
         try:
@@ -319,7 +374,7 @@ def _run_kazoo(server: str, scenario: Scenario) -> None:
         finally:
             await env.close()
 
-    SERVERS[server](work)
+    serve(work)
 
 
 class _InNode:
@@ -403,7 +458,8 @@ STORES: dict[str, Callable[[Scenario], None]] = {
     "memory": functools.partial(_run_local, lambda directory: "memory:"),
     "embedded": functools.partial(_run_local, lambda directory: f"embedded:{directory}/metadata"),
     "simulated": _run_simulated,
-    "daemon": functools.partial(_run_kazoo, "daemon"),
-    "zookeeper": functools.partial(_run_kazoo, "zookeeper"),
+    "daemon": functools.partial(_run_kazoo, _with_daemon),
+    "zookeeper": functools.partial(_run_kazoo, _with_zookeeper),
+    "ensemble": functools.partial(_run_kazoo, _with_ensemble),
 }
-CAN_LOSE_SESSIONS = ("simulated", "daemon", "zookeeper")
+CAN_LOSE_SESSIONS = ("simulated", "daemon", "zookeeper", "ensemble")
