@@ -22,6 +22,7 @@ from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
 from pulsarish.sim.mutants.letters import LETTER_MUTANTS
 from pulsarish.sim.mutants.message_life import LIFE_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
+from pulsarish.sim.mutants.namesakes import NAMESAKE_MUTANTS
 from pulsarish.sim.mutants.orphans import ORPHAN_MUTANTS
 from pulsarish.sim.mutants.outages import OUTAGE_MUTANTS
 from pulsarish.sim.mutants.patterns import PATTERN_MUTANTS
@@ -51,6 +52,7 @@ _ALL: Final = (
     *LIFE_MUTANTS,
     *PRIORITY_MUTANTS,
     *LETTER_MUTANTS,
+    *NAMESAKE_MUTANTS,
     *READER_CHECKPOINT_MUTANTS,
     *CLUSTER_MUTANTS,
     *DISK_MUTANTS,
