@@ -160,6 +160,7 @@ class _AutoRecoveryGroup(_ServerGroup):
         "enable": "switch it on, on all nodes",
         "disable": "switch it off, on all nodes, for maintenance",
         "trigger": "have the auditor look through all ledgers now",
+        "who-is-auditor": "print which process looks for lost copies",
         "set-lost-bookie-delay": "set how long a bookie may be away before it is lost",
     }
 

@@ -1,4 +1,4 @@
-"""``pulsarish autorecovery status|enable|disable|trigger|set-lost-bookie-delay``."""
+"""The commands of ``pulsarish autorecovery``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.common import AdminCommand, admin_option
-from pulsarish.cli.output import output_option, print_json, print_record, say
+from pulsarish.cli.output import fail, output_option, print_json, print_line, print_record, say
 from pulsarish.model.errors import NotFound
 from pulsarish.model.units import format_millis, parse_duration
 
-__all__ = ["disable", "enable", "say_if_off", "set_lost_bookie_delay", "status", "trigger"]
+__all__ = [
+    "disable",
+    "enable",
+    "say_if_off",
+    "set_lost_bookie_delay",
+    "status",
+    "trigger",
+    "who_is_auditor",
+]
 
 
 def say_if_off(admin: Admin, *, is_needed: bool = True) -> None:
@@ -159,3 +167,25 @@ def set_lost_bookie_delay(delay: str, admin: Admin, output: str) -> None:
         raise click.BadParameter(str(error)) from None
     state = admin.autorecovery.set_lost_bookie_delay(seconds)
     _show(state, f"a bookie is lost once it has been away for {seconds} s", output)
+
+
+@click.command("who-is-auditor", cls=AdminCommand)
+@admin_option
+@output_option
+def who_is_auditor(admin: Admin, output: str) -> None:
+    """Print which process is the auditor. Exit status 1 when none is.
+
+    The bookie or the process of auto-recovery that the name is of looks for lost copies, for the
+    whole cluster.
+
+    \b
+    Example:
+      pulsarish autorecovery who-is-auditor
+    """
+    auditor = admin.autorecovery.status()["auditor"]
+    if output == "json":
+        print_json({"auditor": auditor or None})
+    elif auditor:
+        print_line(auditor)
+    if not auditor:
+        fail("no process with auto-recovery runs")

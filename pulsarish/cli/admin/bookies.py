@@ -12,6 +12,7 @@ from pulsarish.admin import Admin
 from pulsarish.cli.admin.autorecovery import say_if_off
 from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, yes_option
 from pulsarish.cli.admin.rebalance import rebalance
+from pulsarish.cli.bookie_trial import simple_test
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
 from pulsarish.cli.values import FiniteRange
@@ -43,10 +44,12 @@ def bookies() -> None:
       pulsarish bookies decommission bookie-2
       pulsarish bookies rebalance --dry-run
       pulsarish bookies trash list
+      pulsarish bookies simple-test zk://127.0.0.1:2181/pulsarish
     """
 
 
 bookies.add_command(rebalance)
+bookies.add_command(simple_test)
 
 
 @bookies.command("list")

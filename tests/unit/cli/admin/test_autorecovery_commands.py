@@ -63,6 +63,15 @@ def test_a_command_makes_its_request_and_says_what_follows(
     assert json.loads(run(server, "autorecovery", *arguments, "-o", "json").stdout) == state()
 
 
+def test_the_auditor_is_named_and_its_absence_is_a_failure(server: AdminServer) -> None:
+    server.answer(f"GET {ROOT}", body=state())
+    assert run(server, "autorecovery", "who-is-auditor").stdout == "bookie-1~00\n"
+    server.answer(f"GET {ROOT}", body=state(auditor=""))
+    none = run(server, "autorecovery", "who-is-auditor")
+    assert (none.exit_code, none.stdout) == (1, "")
+    assert "no process with auto-recovery runs" in none.stderr
+
+
 def test_a_delay_without_a_unit_is_refused(server: AdminServer) -> None:
     refused = run(server, "autorecovery", "set-lost-bookie-delay", "30")
     assert (refused.exit_code, server.requests) == (2, [])
