@@ -13,6 +13,7 @@ from pulsarish.ledger.bookie_stream import BookieStream
 from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.local_reads import LocalReads
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.placement_policy import Placement
 from pulsarish.ledger.read_stream import ReadStream
 from pulsarish.ledger.slow_adds import SlowAdds
 from pulsarish.ledger.slow_bookies import SlowBookies
@@ -42,6 +43,7 @@ class BookiePool:
         self.local = local if local.is_used else None
         self._world = world
         self._options = options
+        self.placement = Placement(options, world.random)
         self._slow_adds = SlowAdds(options)
         self._adds: dict[str, AddStream] = {}
         self._recoveries: dict[str, AddStream] = {}

@@ -19,7 +19,6 @@ from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.local_reads import LocalReads
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.ledger.placement import PlacementRules, choose_ensemble
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.repair.copy_probe import (
@@ -76,6 +75,8 @@ class LedgerClient:
         on_warning: called with the text of a setting that is accepted but risky.
         may_end_process: a failure that would let writes wait forever ends the process. Not where
             the ledgers are only repaired, because a bookie may host that.
+
+    Raises ``ConfigError`` for a placement policy that cannot be made.
     """
 
     def __init__(
@@ -146,13 +147,11 @@ class LedgerClient:
         check_quorums(ensemble_size, write_quorum, ack_quorum)
         self._warn_of_weak_quorum(write_quorum, ack_quorum)
         ledger_id = await self._ids.next_id(above=above)
-        ensemble = choose_ensemble(
+        ensemble = self._pool.placement.ensemble(
             self.bookies.candidates(),
             ensemble_size,
             write_quorum,
             ack_quorum,
-            self._world.random,
-            rules=PlacementRules.of(self._options),
             down_count=self.bookies.down_count(),
             read_only_reasons=self.bookies.read_only_reasons(),
         )
@@ -353,7 +352,6 @@ class LedgerClient:
             batch_bytes: the size of a batch, at most about this.
         """
         return LedgerRepair(
-            self._world,
             self._options,
             self._pool,
             self._store,

@@ -167,6 +167,15 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     slow_adds_period_ms: Annotated[
         int, Meta(ge=100, description="How long a bookie must be so slow without a break.")
     ] = 10_000
+    placement_policy: Annotated[
+        str,
+        Meta(
+            description=(
+                "What chooses the bookies of ledgers: module:Class of your own, or empty for the "
+                "built-in policy."
+            )
+        ),
+    ] = ""
     min_distinct_hosts: Annotated[
         int,
         Meta(
@@ -264,6 +273,14 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 5
 
     def validate(self) -> None:
+        module, _, name = self.placement_policy.partition(":")
+        if self.placement_policy and not (
+            name.isidentifier() and all(each.isidentifier() for each in module.split("."))
+        ):
+            raise ConfigError(
+                f"placement_policy = {self.placement_policy!r} must be module:Class of your own, "
+                "or empty for the built-in policy"
+            )
         if 0 < self.slow_adds_ratio < 1:
             raise ConfigError(
                 f"slow_adds_ratio = {self.slow_adds_ratio} would count bookies as slow that are "

@@ -24,6 +24,8 @@ __all__ = [
     "Ensemble",
     "PlacementRules",
     "Violation",
+    "check_enough",
+    "check_rules",
     "choose_ensemble",
     "choose_replacement",
     "is_no_worse",
@@ -304,6 +306,32 @@ def _refuse(
     )
 
 
+def check_enough(
+    candidates: Sequence[Candidate],
+    ack_quorum: int,
+    down_count: int,
+    read_only_reasons: Sequence[str],
+) -> None:
+    """Raise ``NotEnoughBookies`` where there are fewer than Qa."""
+    if len(candidates) < ack_quorum:
+        raise NotEnoughBookies(
+            why_too_few(len(candidates), ack_quorum, down_count, read_only_reasons)
+        )
+
+
+def check_rules(
+    candidates: Sequence[Candidate],
+    places: Sequence[Candidate],
+    write_quorum: int,
+    rules: PlacementRules,
+    requested_write_quorum: int,
+) -> None:
+    """Raise ``NotEnoughDomains`` where an ensemble of these candidates breaks an enforced rule."""
+    wanted = rules.wanted(requested_write_quorum)
+    if rules.enforced and _shortage(places, write_quorum, wanted):
+        raise _refuse(candidates, places, write_quorum, wanted)
+
+
 def choose_ensemble(
     candidates: Sequence[Candidate],
     ensemble_size: int,
@@ -328,10 +356,7 @@ def choose_ensemble(
     Raises ``NotEnoughBookies``, ``NotEnoughDomains`` for enforced rules, ``InvalidArgument``.
     """
     check_quorums(ensemble_size, write_quorum, ack_quorum)
-    if len(candidates) < ack_quorum:
-        raise NotEnoughBookies(
-            why_too_few(len(candidates), ack_quorum, down_count, read_only_reasons)
-        )
+    check_enough(candidates, ack_quorum, down_count, read_only_reasons)
     size = min(ensemble_size, len(candidates))
     quorum = min(write_quorum, size)
     wanted = rules.wanted(write_quorum)
@@ -346,8 +371,7 @@ def choose_ensemble(
         judge.improve(places, [each for each in pool if each not in places])
         if rules.enforced and _shortage(places, quorum, wanted):
             places = judge.search(pool, size) or places
-    if rules.enforced and _shortage(places, quorum, wanted):
-        raise _refuse(candidates, places, quorum, wanted)
+    check_rules(candidates, places, quorum, rules, write_quorum)
     below = size < ensemble_size or quorum < write_quorum
     return Ensemble(tuple(place.member for place in places), quorum, below)
 

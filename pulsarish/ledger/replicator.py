@@ -16,12 +16,7 @@ from typing import Protocol
 from pulsarish.ledger.add_stream import AddChunk, AddStream, encode_chunk
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.ledger.placement import (
-    Candidate,
-    PlacementRules,
-    choose_replacement,
-    why_not_permitted,
-)
+from pulsarish.ledger.placement import Candidate
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import (
     LedgerFenced,
@@ -383,13 +378,11 @@ class Replicator:
         ]
 
     def _replacement(self, index: int, members: Sequence[str]) -> str | None:
-        chosen = choose_replacement(
+        chosen = self._pool.placement.replacement(
             self._usable(index, members),
             self._pool.bookies.describe(members),
             index,
             self.core.metadata.write_quorum,
-            self._world.random,
-            rules=PlacementRules.of(self._options),
         )
         return None if chosen is None else chosen.member
 
@@ -433,12 +426,11 @@ class Replicator:
         down = sorted({members[index] for index in (*gone, *self.core.missing)})
         refused = ""
         if gone:
-            refused = why_not_permitted(
+            refused = self._pool.placement.why_not(
                 self._usable(gone[0], members),
                 self._pool.bookies.describe(members),
                 gone[0],
                 self.core.metadata.write_quorum,
-                PlacementRules.of(self._options),
             )
         kind = NotEnoughDomains if refused else NotEnoughBookies
         return kind(

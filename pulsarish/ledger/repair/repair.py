@@ -18,12 +18,7 @@ from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.ledger_store import LedgerStore, UnderReplicatedAsRead
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.ledger.placement import (
-    Candidate,
-    PlacementRules,
-    choose_replacement,
-    why_not_permitted,
-)
+from pulsarish.ledger.placement import Candidate
 from pulsarish.ledger.repair.copier import Copied, Copier
 from pulsarish.ledger.repair.copy_probe import has_gap
 from pulsarish.ledger.repair.moves_core import Move, part_to_move
@@ -45,7 +40,7 @@ from pulsarish.model.errors import (
 )
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, World
+from pulsarish.runtime.seams import Conflict
 
 __all__ = ["LedgerRepair", "Outcome", "RepairCounts"]
 
@@ -87,7 +82,6 @@ class LedgerRepair:
 
     def __init__(
         self,
-        world: World,
         options: LedgerOptions,
         pool: BookiePool,
         store: LedgerStore,
@@ -98,12 +92,10 @@ class LedgerRepair:
     ) -> None:
         self.copied = Copied()
         self.counts = RepairCounts()
-        self._world = world
         self._pool = pool
         self._store = store
         self._recover = recover
         self._state_of = state_of
-        self._rules = PlacementRules.of(options)
         self._copier = Copier(pool, options, self.copied, pace, batch_bytes)
 
     async def mend(self, ledger_id: int, *, may_recover: bool) -> Outcome:
@@ -395,11 +387,9 @@ class LedgerRepair:
             if candidate.member not in leaving and self._pool.usable(candidate.member)
         ]
         places = bookies.describe(members)
-        chosen = choose_replacement(
-            usable, places, place, write_quorum, self._world.random, rules=self._rules
-        )
+        chosen = self._pool.placement.replacement(usable, places, place, write_quorum)
         if chosen is None:
-            refused = why_not_permitted(usable, places, place, write_quorum, self._rules)
+            refused = self._pool.placement.why_not(usable, places, place, write_quorum)
             if refused:
                 raise NotEnoughDomains(f"ledger {metadata.ledger_id} gets no other copy: {refused}")
             raise NotEnoughBookies(

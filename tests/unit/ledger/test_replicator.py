@@ -15,6 +15,7 @@ import pytest
 from pulsarish.ledger.add_stream import AddStream
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import Candidate
+from pulsarish.ledger.placement_policy import Placement
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import (
@@ -89,6 +90,7 @@ class Pool:
 
     def __init__(self, world: World, bookies: Bookies) -> None:
         self.bookies = bookies
+        self.placement = Placement(OPTIONS, world.random)
         self.streams: dict[str, AddStream] = {}
         self._world = world
 

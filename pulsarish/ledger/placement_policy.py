@@ -1,0 +1,229 @@
+"""The policy that chooses members of ledgers: the built-in one, or a class of one's own by name."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.placement import (
+    Candidate,
+    Ensemble,
+    PlacementRules,
+    check_enough,
+    check_rules,
+    choose_ensemble,
+    choose_replacement,
+    why_not_permitted,
+)
+from pulsarish.model.errors import ConfigError, PulsarishError, ServiceNotReady
+from pulsarish.model.ledger_metadata import check_quorums
+from pulsarish.runtime.log import get_logger
+
+__all__ = ["Placement", "PlacementPolicy"]
+
+_FIELD: Final = "placement_policy"
+_METHODS: Final = ("choose_members", "choose_replacement")
+
+_log = get_logger("placement")
+
+
+class PlacementPolicy(Protocol):
+    """Chooses the bookies of a ledger.
+
+    A policy of one's own is a class with these methods, which ``placement_policy`` names as
+    ``module:Class``. It is made once in each process, with the process's options and its source of
+    chance::
+
+        class Alphabetical:
+            def __init__(self, options: LedgerOptions, rng: random.Random) -> None:
+                pass
+
+            def choose_members(self, candidates, ensemble_size, write_quorum, ack_quorum):
+                return sorted(each.member for each in candidates)[:ensemble_size]
+
+            def choose_replacement(self, candidates, members, index, write_quorum):
+                taken = {each.member for each in members}
+                free = sorted(each.member for each in candidates if each.member not in taken)
+                return free[0] if free else None
+
+    Raise ``ConfigError`` in the constructor for wrong options. The methods run in the event loop,
+    so they must not block. They get what is known now and must not keep it.
+
+    What they return is checked: distinct candidates, as many as are asked for, and nothing that
+    enforced rules forbid. An error, or a choice that is not valid, is logged and counts as if there
+    was no bookie: a new ledger is refused with a retryable error, and a ledger that lost a member
+    goes on with the others while Qa can be met.
+    """
+
+    def choose_members(
+        self,
+        candidates: Sequence[Candidate],
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+    ) -> Sequence[str]:
+        """Return the ``member`` of ``ensemble_size`` candidates, in the order of the ensemble.
+
+        Args:
+            candidates: the writable bookies, at least ``ensemble_size``.
+            ensemble_size: at most what the topic's policy asks for; less with too few bookies.
+            write_quorum: entry ``e`` lies on the members ``(e + i) mod ensemble_size`` with ``i``
+                below this.
+            ack_quorum: how many must have an entry before it counts.
+        """
+        ...
+
+    def choose_replacement(
+        self,
+        candidates: Sequence[Candidate],
+        members: Sequence[Candidate],
+        index: int,
+        write_quorum: int,
+    ) -> str | None:
+        """Return the ``member`` of the candidate that takes place ``index``; ``None`` for none.
+
+        Args:
+            candidates: the bookies that can be written to now. Those that are members already, and
+                those that failed lately (``healthy`` is false), are refused.
+            members: the whole ensemble, the one that is to be replaced included.
+        """
+        ...
+
+
+class Placement:
+    """Chooses by the options of a process. Raises ``ConfigError`` for a policy that cannot be made.
+
+    Its errors name the option as ``placement_policy``.
+    """
+
+    def __init__(self, options: LedgerOptions, rng: random.Random) -> None:
+        self._rules = PlacementRules.of(options)
+        self._rng = rng
+        self._name = options.placement_policy
+        self._policy = _load(self._name, options, rng) if self._name else None
+
+    def ensemble(
+        self,
+        candidates: Sequence[Candidate],
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        *,
+        down_count: int = 0,
+        read_only_reasons: Sequence[str] = (),
+    ) -> Ensemble:
+        """Choose the members of a new ledger, as ``choose_ensemble``.
+
+        Raises its errors, and ``ServiceNotReady`` when the policy fails.
+        """
+        if self._policy is None:
+            return choose_ensemble(
+                candidates,
+                ensemble_size,
+                write_quorum,
+                ack_quorum,
+                self._rng,
+                rules=self._rules,
+                down_count=down_count,
+                read_only_reasons=read_only_reasons,
+            )
+        check_quorums(ensemble_size, write_quorum, ack_quorum)
+        check_enough(candidates, ack_quorum, down_count, read_only_reasons)
+        size = min(ensemble_size, len(candidates))
+        quorum = min(write_quorum, size)
+        try:
+            chosen = tuple(self._policy.choose_members(candidates, size, quorum, ack_quorum))
+            places = _places(candidates, chosen)
+            if len(places) != size:
+                raise ValueError(f"it chose {len(places)} members, not {size}")
+        except Exception as error:  # whatever the operator's own code raises
+            raise self._failure(error) from error
+        check_rules(candidates, places, quorum, self._rules, write_quorum)
+        return Ensemble(chosen, quorum, size < ensemble_size or quorum < write_quorum)
+
+    def replacement(
+        self,
+        candidates: Sequence[Candidate],
+        members: Sequence[Candidate],
+        index: int,
+        write_quorum: int,
+    ) -> Candidate | None:
+        """Choose a bookie for a place, as ``choose_replacement``. A policy that fails chooses
+        none.
+        """
+        if self._policy is None:
+            return choose_replacement(
+                candidates, members, index, write_quorum, self._rng, rules=self._rules
+            )
+        taken = {place.member for place in members}
+        free = [each for each in candidates if each.healthy and each.member not in taken]
+        if not free:
+            return None
+        try:
+            member = self._policy.choose_replacement(free, members, index, write_quorum)
+            if member is None:
+                return None
+            (chosen,) = _places(free, (member,))
+        except Exception as error:  # noqa: BLE001
+            _ = self._failure(error)
+            return None
+        return (
+            None
+            if why_not_permitted([chosen], members, index, write_quorum, self._rules)
+            else chosen
+        )
+
+    def why_not(
+        self,
+        candidates: Sequence[Candidate],
+        members: Sequence[Candidate],
+        index: int,
+        write_quorum: int,
+    ) -> str:
+        """Say which enforced rule keeps every free bookie from a place; empty when none does."""
+        return why_not_permitted(candidates, members, index, write_quorum, self._rules)
+
+    def _failure(self, error: Exception) -> PulsarishError:
+        _log.error("the placement policy failed", policy=self._name, exception=error)
+        return ServiceNotReady(
+            f"{_FIELD} = {self._name} failed, so no bookies were chosen: "
+            f"{type(error).__name__}: {error}"
+        )
+
+
+def _places(candidates: Sequence[Candidate], members: Sequence[str]) -> list[Candidate]:
+    """Return the candidates of these names.
+
+    Raises ``ValueError`` for another name, or one twice.
+    """
+    by_name = {each.member: each for each in candidates}
+    for member in members:
+        if member not in by_name:
+            raise ValueError(f"{member!r} is not one of the candidates that can be chosen")
+    if len(set(members)) != len(members):
+        raise ValueError(f"it chose a bookie twice: {', '.join(members)}")
+    return [by_name[member] for member in members]
+
+
+def _load(name: str, options: LedgerOptions, rng: random.Random) -> PlacementPolicy:
+    module, _, attribute = name.partition(":")
+    try:
+        made: Any = getattr(importlib.import_module(module), attribute)(options, rng)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever the operator's own code raises
+        raise ConfigError(
+            f"{_FIELD} = {name} cannot be made: {type(error).__name__}: {error}; it must be "
+            "module:Class of a module on PYTHONPATH, made with (options, rng)"
+        ) from error
+    for method in _METHODS:
+        if not callable(getattr(made, method, None)):
+            raise ConfigError(
+                f"{_FIELD} = {name} has no method {method}: see "
+                "pulsarish.ledger.placement_policy:PlacementPolicy"
+            )
+    policy: PlacementPolicy = made
+    return policy
