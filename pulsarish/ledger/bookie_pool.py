@@ -108,6 +108,10 @@ class BookiePool:
             for stream in streams.values()
         )
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         self._closed = True
         self.wake()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from pulsarish.ledger.bookie_control import FenceAnswer, NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
@@ -46,6 +47,7 @@ from pulsarish.model.errors import (
 )
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
@@ -54,6 +56,9 @@ from pulsarish.wire.record import RECORD_HEAD_SIZE, Record, decode_entry_record,
 __all__ = ["Recovery"]
 
 _log = get_logger("recovery")
+
+_RETRY_SECONDS: Final = 1.0
+_RETRY_MAX_SECONDS: Final = 60.0
 
 
 class _StartOver(Exception):
@@ -327,18 +332,34 @@ class Recovery:
     async def _publish_behind(
         self, metadata: LedgerMetadata, lac: int, holders: Collection[str]
     ) -> None:
-        members = await members_behind(self._pool, metadata, lac, holders)
-        if not members:
-            return
-        try:
-            await self._store.publish_missing(self._ledger_id, members)
-        except MetadataUnavailable as error:
-            _log.warning(
-                "missing copies could not be published",
-                ledger=self._ledger_id,
-                members=members,
-                reason=str(error),
-            )
+        """Publish the members that miss entries, and those that do not say: the repair checks what
+        they have once they answer.
+
+        If the store is unreachable now, try until it is not, as long as this client is open: no
+        other process knows of it. A silent member that is published already is not published again,
+        so a dead one costs one record of each ledger.
+        """
+        behind = await members_behind(self._pool, metadata, lac, holders)
+        silent = [member for member in behind.silent if member not in self._given_up]
+        backoff, is_said = Backoff(_RETRY_SECONDS, _RETRY_MAX_SECONDS), False
+        while (behind.missing or silent) and not self._pool.is_closed:
+            try:
+                if behind.missing:
+                    await self._store.publish_missing(self._ledger_id, behind.missing)
+                if silent:
+                    _ = await self._store.publish_found(self._ledger_id, silent, below_policy=False)
+            except MetadataUnavailable as error:
+                if not is_said:
+                    _log.warning(
+                        "missing copies not published yet",
+                        ledger=self._ledger_id,
+                        members=[*behind.missing, *silent],
+                        reason=str(error),
+                    )
+                is_said = True
+                await self._world.clock.sleep(backoff.next_seconds())
+            else:
+                return
 
     async def _written(self, writing: _WriteBack, last_entry: int) -> None:
         """Wait until every found entry has its Qa copies, and for a short time for the others."""

@@ -8,12 +8,15 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pulsarish.ledger.bookie_control import FenceAnswer
+from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.recovery import Recovery, _StartOver
-from pulsarish.model.errors import NotEnoughBookies, PulsarishError
+from pulsarish.metadata import paths
+from pulsarish.model.errors import MetadataUnavailable, NotEnoughBookies, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import bookie_pb2 as pb
@@ -138,6 +141,88 @@ def test_a_member_that_a_dying_writer_alone_knew_to_be_behind_is_published(
         lacking = await rival.lacking(writer.ledger_id)
         assert lacking is not None
         assert lacking.missing_members == (late,)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_a_member_that_does_not_answer_the_recovery_is_published_once(is_away: bool) -> None:
+    """Only this member could say that it misses entries which the dead writer still owed it."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        client = await cluster.client()
+        writers = [(await client.create(3, 3, 2))[0] for _ in range(2)]
+        for writer in writers:
+            await client.append(writer, [b"entry"] * 5)
+        await asyncio.sleep(2.0)  # the LAC was told
+        late = writers[0].metadata.last_segment.members[0]
+        client.node.crash()
+        rival = await cluster.client("rival")
+        if is_away:
+            sim.nodes[late.partition("~")[0]].crash()
+        else:
+            sim.network.cut("rival", late.partition("~")[0])
+        for _ in range(2):
+            for writer in writers:
+                reader = await rival.do(rival.ledgers.open(writer.ledger_id))
+                assert reader.last_add_confirmed == 4
+        await asyncio.sleep(5.0)
+        for writer in writers:
+            lacking = await rival.lacking(writer.ledger_id)
+            assert lacking is not None
+            assert lacking.missing_members == (late,)
+            node = sim.metadata.tree.get(paths.underreplicated(writer.ledger_id))
+            assert node is not None
+            assert node.version == 0
+
+    play(scenario)
+
+
+def test_what_a_recovery_finds_is_published_once_the_metadata_are_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures = list(range(5))
+    publish = LedgerStore.publish_found
+
+    async def fail_first(store: LedgerStore, *arguments: Any, **named: Any) -> bool:
+        if failures:
+            failures.pop()
+            raise MetadataUnavailable("a test says so")
+        return await publish(store, *arguments, **named)
+
+    monkeypatch.setattr(LedgerStore, "publish_found", fail_first)
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        client = await cluster.client()
+        writer, _ = await client.create(3, 3, 2)
+        await client.append(writer, [b"entry"] * 5)
+        await asyncio.sleep(2.0)
+        late = writer.metadata.last_segment.members[0]
+        client.node.crash()
+        rival = await cluster.client("rival")
+        sim.network.cut("rival", late.partition("~")[0])
+        await rival.do(rival.ledgers.open(writer.ledger_id))
+        await asyncio.sleep(60.0)
+        assert not failures
+        lacking = await rival.lacking(writer.ledger_id)
+        assert lacking is not None
+        assert lacking.missing_members == (late,)
+        # A client that is closed does not go on trying.
+        failures.extend(range(1_000))
+        idle, _ = await rival.create(3, 3, 2)
+        await rival.append(idle, [b"entry"])
+        await asyncio.sleep(2.0)
+        idle.abandon()
+        await rival.do(rival.ledgers.open(idle.ledger_id))
+        await asyncio.sleep(5.0)
+        assert len(failures) < 1_000
+        await rival.do(rival.ledgers.close())
+        await asyncio.sleep(10.0)
+        left = len(failures)
+        await asyncio.sleep(60.0)
+        assert len(failures) == left
 
     play(scenario)
 

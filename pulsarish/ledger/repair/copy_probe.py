@@ -24,6 +24,7 @@ from pulsarish.runtime.seams import StreamBroken
 from pulsarish.wire.record import decode_entry_record
 
 __all__ = [
+    "Behind",
     "EntryCopy",
     "MissingCopies",
     "are_in_spans",
@@ -115,15 +116,23 @@ def are_in_spans(entry_ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> 
     return True
 
 
+class Behind(NamedTuple):
+    """Members of a ledger whose writer is gone."""
+
+    missing: list[str]
+    """Those that say that they miss an entry, or whose copy of it is damaged."""
+    silent: list[str]
+    """Those that gave no answer, so that what they miss is not known."""
+
+
 async def members_behind(
     pool: BookiePool, metadata: LedgerMetadata, last_confirmed: int, holders: Collection[str]
-) -> list[str]:
+) -> Behind:
     """Return the members that miss the newest confirmed entry that they should hold, of a ledger
     whose writer is gone.
 
     Adds reach a bookie in order. So a bookie that has this entry has everything that the writer
-    sent it before. The writer itself published any shortage that it knew of. A member that does not
-    answer is not counted.
+    sent it before. The writer itself published any shortage that it knew of.
 
     Args:
         holders: members that are known to have the entry ``last_confirmed``. They are not asked, if
@@ -131,7 +140,7 @@ async def members_behind(
     """
     segments = [segment for segment in metadata.segments if segment.first_entry <= last_confirmed]
     if not segments:
-        return []
+        return Behind([], [])
     wanted: dict[str, list[int]] = {}
     for place, member in enumerate(segments[-1].members):
         first = max(segments[-1].first_entry, last_confirmed - metadata.ensemble_size + 1)
@@ -151,15 +160,22 @@ async def members_behind(
     lacks = await asyncio.gather(
         *(_lacks(pool, member, metadata.ledger_id, held[-1:]) for member, held in wanted.items())
     )
-    return [member for member, lack in zip(wanted, lacks, strict=True) if lack]
+    found = list(zip(wanted, lacks, strict=True))
+    return Behind(
+        [member for member, lack in found if lack],
+        [member for member, lack in found if lack is None],
+    )
 
 
-async def _lacks(pool: BookiePool, member: str, ledger_id: int, entry_ids: Sequence[int]) -> bool:
+async def _lacks(
+    pool: BookiePool, member: str, ledger_id: int, entry_ids: Sequence[int]
+) -> bool | None:
+    """Whether a member misses one of these entries; ``None``: it does not answer."""
     for entry_id in entry_ids:
         try:
             answer = await pool.reader(member).read(ledger_id, [(entry_id, entry_id)], 1)
         except (StreamBroken, TimeoutError):
-            return False
+            return None
         if not answer.records:
             return True
         try:

@@ -8,12 +8,13 @@ from typing import Any, Final
 from pulsarish.bookie import service, stray_copies
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.stray_copies import StrayCopies
-from pulsarish.ledger import placement
+from pulsarish.ledger import placement, recovery
 from pulsarish.ledger.add_stream import encode_chunk
 from pulsarish.ledger.ledger_store import UnderReplicatedAsRead
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.repair import copy_probe as gaps
 from pulsarish.ledger.repair.copier import Copier, _Answers
+from pulsarish.ledger.repair.copy_probe import Behind
 from pulsarish.ledger.repair.moves_core import Move, part_to_move
 from pulsarish.ledger.repair.repair import LedgerRepair, Outcome
 from pulsarish.ledger.repair.repair_core import Part
@@ -47,6 +48,15 @@ REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
         closed_ledgers=0,
         open_ledgers=0,
         dying_writers=3,
+        crash_seconds=0.0,
+        quorums=((3, 3, 2), (4, 3, 2), (5, 3, 2)),
+    ),
+    "silent": RepairSettings(
+        rounds=0,
+        closed_ledgers=0,
+        open_ledgers=0,
+        dying_writers=3,
+        late_is_silent=True,
         crash_seconds=0.0,
         quorums=((3, 3, 2), (4, 3, 2), (5, 3, 2)),
     ),
@@ -166,6 +176,14 @@ def _asks_nobody(_was: object) -> object:
         return
 
     return publish_behind
+
+
+def _silence_is_whole(was: Any) -> object:
+    async def members_behind(*arguments: object) -> Behind:
+        behind: Behind = await was(*arguments)
+        return behind._replace(silent=[])
+
+    return members_behind
 
 
 def _left_without_copies(was: Any) -> object:
@@ -341,5 +359,12 @@ REPAIR_MUTANTS: Final = (
         (3,),
         replacing(Recovery, "_publish_behind", _asks_nobody),
         "dying",
+    ),
+    _mutant(
+        "silent_members_forgotten",
+        "a member that does not answer the recovery is published: it alone may know what it lacks",
+        (3,),
+        replacing(recovery, "members_behind", _silence_is_whole),
+        "silent",
     ),
 )

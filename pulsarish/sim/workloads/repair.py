@@ -88,6 +88,7 @@ _FINAL_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 0.5
 _HIDDEN_SECONDS: Final = 4.0
+_SILENT_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,8 @@ class RepairSettings:
     """Writers that die, one after the other, while a bookie misses entries that Qa others have
     acknowledged.
     """
+    late_is_silent: bool = False
+    """That bookie does not answer the client that recovers the ledger, either."""
     slow_write_chance: float = 0.3
     """The chance that a write of metadata is slow."""
     holes: bool = False
@@ -479,7 +482,7 @@ class _Workload:
 
         The client that recovers its ledgers learns it from that member.
         """
-        sim, left = self.sim, list[LedgerHistory]()
+        sim, left = self.sim, list[tuple[LedgerHistory, str]]()
         node = sim.node(name)
 
         async def write(world: World) -> None:
@@ -491,7 +494,8 @@ class _Workload:
         await node.run(write)
         node.crash()
         sim.network.heal_all()
-        await sim.node(f"{name}-successor").run(lambda world: self._recover(world, left))
+        successor = f"{name}-successor"
+        await sim.node(successor).run(partial(self._recover, successor, left))
         problems: list[str] = []
         for _ in range(_LOOKS_MAX):
             await asyncio.sleep(_LOOK_SECONDS)
@@ -506,9 +510,13 @@ class _Workload:
             f"{'; '.join(problems[:3])}"
         )
 
-    async def _leave_behind(self, name: str, world: World, client: LedgerClient) -> LedgerHistory:
+    async def _leave_behind(
+        self, name: str, world: World, client: LedgerClient
+    ) -> tuple[LedgerHistory, str]:
         """Write to a ledger while one member gets less than the others, for less time than a bookie
         has to answer.
+
+        Return the name of that bookie, too.
         """
         rng, history = self.sim.workload, LedgerHistory(-1)
         ensemble_size, write_quorum, ack_quorum = rng.choice(list(self._settings.quorums))
@@ -528,13 +536,20 @@ class _Workload:
         for _ in range(rng.randrange(1, 5)):
             self._append(writer, history, rng.randrange(1, self._settings.entries))
             await world.clock.sleep(0.02)
-        return history
+        return history, late
 
-    async def _recover(self, world: World, histories: Sequence[LedgerHistory]) -> None:
+    async def _recover(
+        self, name: str, left: Sequence[tuple[LedgerHistory, str]], world: World
+    ) -> None:
         client = LedgerClient(world, self._options)
         await client.start()
-        for history in histories:
+        for history, late in left:
+            if self._settings.late_is_silent:
+                self.sim.network.cut(name, late)
             history.closed((await client.open(history.ledger_id)).metadata)
+            if self._settings.late_is_silent:
+                await world.clock.sleep(_SILENT_SECONDS)  # it is known to be silent
+                self.sim.network.heal_all()
 
     def _heal(self) -> None:
         self._mending = False
