@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pulsarish.admin.transport import Ids, Names, Record, Records, Transport
 
 __all__ = ["AutoRecovery", "Bookies", "Brokers", "Clusters", "Ledgers"]
+
+_LEDGERS_MAX: Final = 200
+"""Ledgers that one request may name."""
 
 
 class Clusters:
@@ -221,21 +225,26 @@ class Bookies:
         """
         return self._transport.record("GET", "bookies", "read-only", bookie)
 
-    def ledgers(self, bookie: str, *, after: int = -1) -> Record:
-        """Return a page of the ledgers that name a bookie, those above ``after``.
+    def ledgers(self, bookie: str, *, after: int = -1, only: Sequence[int] = ()) -> Record:
+        """Return a page of the ledgers that name a bookie: those above ``after``, or those of
+        ``only``, at most 200, without a look at all others.
 
         ``ledgers`` has for each its state, the ``entries`` that the bookie should hold of it,
         whether it ``isLeaving``, and the ``reason`` why it has not left. ``next`` is ``after`` of
         the next page; ``None``: this is the last. Raises ``NotFound``.
         """
-        return self._transport.record(
-            "GET", "bookies", "ledgers", bookie, query={"after": str(after)}
-        )
+        query = {"ledgers": ",".join(map(str, only))} if only else {"after": str(after)}
+        return self._transport.record("GET", "bookies", "ledgers", bookie, query=query)
 
-    def all_ledgers(self, bookie: str) -> Records:
-        """Return all ledgers that name a bookie, as ``ledgers`` does. Raises ``NotFound``."""
+    def all_ledgers(self, bookie: str, only: Sequence[int] = ()) -> Records:
+        """Return all ledgers that name a bookie, or those of ``only`` that do, as ``ledgers`` does.
+
+        Raises ``NotFound``.
+        """
         found: Records = []
-        after: int | None = -1
+        for start in range(0, len(only), _LEDGERS_MAX):
+            found += self.ledgers(bookie, only=only[start : start + _LEDGERS_MAX])["ledgers"]
+        after: int | None = None if only else -1
         while after is not None:
             page = self.ledgers(bookie, after=after)
             found += page["ledgers"]

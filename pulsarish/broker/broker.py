@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from pulsarish.autorecovery.switch import Switch
 from pulsarish.broker.audit_topic import AuditTopic
 from pulsarish.broker.audit_trail import AuditTrail
 from pulsarish.broker.binary.face import BinaryFace
@@ -52,6 +53,7 @@ from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.metadata.session_watch import SessionWatch
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger, set_log_level
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.network.addresses import advertised_address, plain_address
@@ -133,6 +135,7 @@ class Broker:
         self._records = records = Records(
             world.metadata, world.clock, world.random, guard=self._ledgers.age
         )
+        self._recovery_switch = Switch(world, records, lambda: None)
         assert authenticator is not None or not config.authentication_enabled
         self._audit_topic = AuditTopic(world, config.audit_topic)
         self._audit = audit = AuditTrail(
@@ -349,6 +352,12 @@ class Broker:
         await check_not_being_restored(self._records)
         await self._namespaces.start()
         await self._options.start()
+        _ = run_in_background(
+            self._world.tasks,
+            self._world.clock,
+            "switch of auto-recovery",
+            self._recovery_switch.run,
+        )
         await self._ledgers.start()
         self.listeners = {plan.name: await self._listen(plan) for plan in self._plans}
         internal = self.listeners[self._plans[0].name]
@@ -490,6 +499,8 @@ class Broker:
             found.append("authorization is not enforced: authorization_report_only is true")
         if self._options.refused:
             found.append(self._options.refused)
+        if self._recovery_switch.off_reason:
+            found.append(self._recovery_switch.off_reason)
         return found
 
     def _options_changed(self, names: Collection[str]) -> None:
@@ -531,6 +542,7 @@ class Broker:
         self.orphans.stop()
         self._balancer.stop()
         self._options.stop()
+        self._recovery_switch.stop()
         self._splitter.stop()
         self._sharing.stop()
         self._drain.stop()

@@ -518,12 +518,13 @@ def is_no_worse(
     write_quorum: int,
     rules: PlacementRules = _NO_RULES,
 ) -> bool:
-    """Return whether write quorums keep rules as well as now, and share no more domains, once a
-    bookie has place ``index`` of an ensemble.
+    """Return whether write quorums keep rules as well as now, and share no more domains of any
+    level, once a bookie has place ``index`` of an ensemble.
     """
 
     def cost(places: Sequence[Candidate]) -> tuple[int, ...]:
         shortage = _shortage(places, write_quorum, rules.wanted(write_quorum))
         return shortage, *_clashes(places, write_quorum)
 
-    return cost([*members[:index], candidate, *members[index + 1 :]]) <= cost(members)
+    after = cost([*members[:index], candidate, *members[index + 1 :]])
+    return all(new <= old for new, old in zip(after, cost(members), strict=True))

@@ -15,7 +15,8 @@ from pulsarish.broker.topics.topic import Topic
 from pulsarish.client.enums import InitialPosition
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import UnderReplicated
+from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.records import AutoRecoverySwitch, UnderReplicated
 from pulsarish.model.errors import MetadataUnavailable, NotAllowed, ServiceNotReady, Timeout
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
@@ -58,6 +59,14 @@ def _instances(brokered: Brokered) -> dict[str, str]:
         name: broker._ownership.registry.instance_id
         for name, broker in brokered.cluster.brokers.items()
     }
+
+
+async def _switch_off(since_ms: int, world: World) -> None:
+    records = Records(world.metadata, world.clock, world.random)
+    path = paths.autorecovery_switch()
+    await records.make_parents(path)
+    switch = AutoRecoverySwitch(off_since_ms=since_ms)
+    _ = await records.update(path, AutoRecoverySwitch, lambda _found: switch)
 
 
 def _owner_first(brokered: Brokered) -> list[str]:
@@ -116,6 +125,13 @@ def test_topics_are_served_while_the_service_is_away_and_after_its_return(broker
             )
         brokered.sim.metadata.start()
         await brokered.world.clock.sleep(20.0)
+        assert not owner.warnings()
+        await brokered.node(name).run(partial(_switch_off, 1))
+        await brokered.world.clock.sleep(1.0)
+        (warning,) = owner.warnings()
+        assert "to switch it on: pulsarish autorecovery enable" in warning
+        await brokered.node(name).run(partial(_switch_off, 0))
+        await brokered.world.clock.sleep(1.0)
         assert not owner.warnings()
         _ = await producer.send(b"after")
         assert (await consumer.receive()).data() == b"after"

@@ -238,11 +238,7 @@ def recover(
       pulsarish bookies recover bookie-2 --ledger 4711
     """
 
-    def wanted() -> list[dict[str, Any]]:
-        found = admin.bookies.all_ledgers(bookie)
-        return [row for row in found if not ledgers or row["ledgerId"] in ledgers]
-
-    rows = wanted()
+    rows = admin.bookies.all_ledgers(bookie, ledgers)
     strange = sorted({*ledgers} - {row["ledgerId"] for row in rows})
     if strange:
         raise NotFound(f"no ledger of bookie {bookie}: {', '.join(map(str, strange))}")
@@ -256,7 +252,7 @@ def recover(
 
     def look() -> int:
         nonlocal rows
-        rows = wanted()
+        rows = admin.bookies.all_ledgers(bookie, ledgers)
         return len(rows)
 
     is_over = _wait_until_left(f"copying what {bookie} holds", look, wait_seconds)

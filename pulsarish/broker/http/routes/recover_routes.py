@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from pulsarish.broker.clients.authorization import Permission
@@ -16,6 +17,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.model.position import ID_MAX
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["RecoverRoutes"]
@@ -24,6 +26,8 @@ _LOOKED_AT_MAX: Final = 5_000
 """Ledgers that one request looks at."""
 _READ_AT_ONCE: Final = 500
 _ASKED_MAX: Final = 200
+_SHOWN_MAX: Final = 40
+_ID: Final = re.compile("[0-9]{1,19}")
 
 
 class RecoverRoutes:
@@ -33,6 +37,9 @@ class RecoverRoutes:
 
     def routes(self) -> list[Route]:
         after = Parameter("after", "Only ledgers above this one.", int, minimum=-1, default=-1)
+        only = Parameter(
+            "ledgers", "Look at these only: at most 200 ids, separated by commas.", default=""
+        )
         return [
             Route(
                 "GET",
@@ -40,7 +47,7 @@ class RecoverRoutes:
                 self._list,
                 Permission.READ_CLUSTER,
                 "List the ledgers that name a bookie, a page at a time.",
-                parameters=(after,),
+                parameters=(after, only),
                 answers=BookieLedgersBody,
                 statuses=(404,),
             ),
@@ -58,8 +65,13 @@ class RecoverRoutes:
         ]
 
     async def _list(self, call: Call) -> HttpResponse:
-        """Return what the next 5,000 ledgers say, and where the next page begins."""
+        """Return what the next 5,000 ledgers say, and where the next page begins; or what those
+        that are named say.
+        """
         member = (await find_instance(self._records, call["bookie"])).instance_id
+        if call.text("ledgers"):
+            wanted = _ids_of(call.text("ledgers"))
+            return answer(BookieLedgersBody(member, await self._naming(member, wanted), None))
         found: list[BookieLedgerBody] = []
         looked_at, last = 0, call.number("after")
         async for branch in ledger_ids(self._records, after=last):
@@ -74,11 +86,7 @@ class RecoverRoutes:
     async def _recover(self, call: Call) -> HttpResponse:
         """Ask for those of the given ledgers that name the bookie, and return them."""
         member = (await find_instance(self._records, call["bookie"])).instance_id
-        wanted = call.body.ledgers
-        if len(wanted) > _ASKED_MAX or any(ledger_id < 0 for ledger_id in wanted):
-            raise InvalidArgument(
-                f"ledgers are {len(wanted)} ids; give at most {_ASKED_MAX}, none below 0"
-            )
+        wanted = _checked(call.body.ledgers)
         asked = [row.ledger_id for row in await self._naming(member, wanted)]
         for ledger_id in asked:
             await self._ledgers.publish_leaving(ledger_id, member)
@@ -108,3 +116,25 @@ class RecoverRoutes:
             )
             for ledger, repair in zip(naming, repairs, strict=True)
         ]
+
+
+def _checked(wanted: list[int]) -> list[int]:
+    """Return the ids. Raises ``InvalidArgument``."""
+    if len(wanted) > _ASKED_MAX or any(not 0 <= ledger_id <= ID_MAX for ledger_id in wanted):
+        raise InvalidArgument(
+            f"ledgers are {len(wanted)} ids; give at most {_ASKED_MAX}, none below 0 or above "
+            f"{ID_MAX}"
+        )
+    return wanted
+
+
+def _ids_of(text: str) -> list[int]:
+    """Return the ids of a list with commas. Raises ``InvalidArgument``."""
+    words = text.split(",")
+    strange = [word for word in words if not _ID.fullmatch(word)]
+    if strange:
+        raise InvalidArgument(
+            f"ledgers: {strange[0][:_SHOWN_MAX]!r} is not the id of a ledger; write ids with commas"
+            " between them, such as 3,4711"
+        )
+    return _checked([int(word) for word in words])

@@ -68,10 +68,13 @@ def test_a_bookie_that_no_ledger_names_is_done_at_once(server: AdminServer) -> N
 def test_one_ledger_is_asked_for_alone_and_one_that_does_not_name_it_is_refused(
     server: AdminServer,
 ) -> None:
-    pages(server, page(3, 12), page(3, 12), page(3))
+    pages(server, page(12), page(12), page())
     server.answer(f"PUT {RECOVER}", body={"ledgers": [12]})
     assert run(server, "bookies", "recover", "b", "--ledger", "12").exit_code == 0
     assert ("PUT", RECOVER, {"ledgers": [12]}) in server.requests
+    looks = [path for method, path, _ in server.requests if path.startswith(LEDGERS)]
+    assert looks == 3 * [f"{LEDGERS}?ledgers=12"]
+    # A broker of a version before this one looks at all ledgers, and says so of each.
     pages(server, page(3, 12))
     refused = run(server, "bookies", "recover", "b", "--ledger", "4", "--ledger", "3")
     assert (refused.exit_code, "no ledger of bookie b: 4" in refused.stderr) == (1, True)

@@ -42,11 +42,13 @@ def test_ledgers_are_listed_in_pages_and_those_that_name_the_bookie_are_asked_fo
         client = LedgerClient(world, LedgerOptions())
         routes = {each.method: each for each in RecoverRoutes(records, client).routes()}
 
-        async def ask(method: str, bookie: str, *, after: int = -1, body: Any = None) -> Any:
+        async def ask(
+            method: str, bookie: str, *, after: int = -1, only: str = "", body: Any = None
+        ) -> Any:
             call = Call(
                 HttpRequest(method, "/", {}, {}, b"", ()),
                 "",
-                {"bookie": bookie, "after": after},
+                {"bookie": bookie, "after": after, "ledgers": only},
                 body,
             )
             return msgspec.json.decode((await routes[method].handler(call)).body)
@@ -70,6 +72,12 @@ def test_ledgers_are_listed_in_pages_and_those_that_name_the_bookie_are_asked_fo
         page = await ask("GET", "b1~1", after=page["next"])
         assert [(each["ledgerId"], each["entries"]) for each in page["ledgers"]] == [(7, 0)]
         assert page["next"] is None
+
+        page = await ask("GET", "b1", only="7,4,5")
+        assert ([each["ledgerId"] for each in page["ledgers"]], page["next"]) == ([7], None)
+        for only, why in (("7,x", "'x' is not the id"), ("9" * 19, "above"), ("7,", "''")):
+            with pytest.raises(InvalidArgument, match=why):
+                await ask("GET", "b1", only=only)
 
         assert await ask("PUT", "b1", body=LedgersBody([3, 4, 5])) == {"ledgers": [3]}
         assert await ask("PUT", "b1", body=LedgersBody([3])) == {"ledgers": [3]}
