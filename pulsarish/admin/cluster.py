@@ -196,6 +196,25 @@ class Bookies:
             "POST", "bookies", "trash", "empty", body={"ledgers": list(ledgers)}
         )
 
+    def collect_garbage(self, bookie: str) -> Record:
+        """Have a bookie begin a round of garbage collection at once, with major compaction.
+
+        Deleted ledgers wait as long as otherwise; ``empty_trash`` ends the wait of those in the
+        trash. Returns what ``garbage_state`` returns, at once; the round is over when ``ended`` is
+        at least the ``wanted`` of this answer. Raises ``NotFound``, ``ServiceNotReady``.
+        """
+        return self._transport.record("PUT", "bookies", "garbage", bookie)
+
+    def garbage_state(self, bookie: str) -> Record:
+        """Return what the last round of a bookie's garbage collection did (``ledgersDeleted``,
+        ``strayBytes``, ``logsDeleted``, ``freedBytes``, of which ``copiedBytes`` were copied to
+        other logs, ``failure``), and what waits (``missingLedgers``, ``trashLedgers``,
+        ``strayLedgers``, ``postponedLogs``).
+
+        Raises ``NotFound``, ``ServiceNotReady``.
+        """
+        return self._transport.record("GET", "bookies", "garbage", bookie)
+
     def set_read_only(self, bookie: str, *, reason: str = "", force: bool = False) -> Record:
         """Have a bookie refuse what writers add, until ``set_writable``. They replace it in their
         ensembles; it serves reads.

@@ -539,7 +539,7 @@ class Bookie:
     async def _run_garbage(self) -> None:
         assert self._garbage is not None
         while not self._stopping.is_set():
-            await self._world.clock.sleep(self.config.gc_interval_seconds)
+            await self._garbage.wait(self.config.gc_interval_seconds)
             if self._stopping.is_set():
                 return
             try:

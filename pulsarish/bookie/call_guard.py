@@ -37,6 +37,7 @@ _FAILURES: Final[dict[str, Callable[[int, str], Message]]] = {
     "bookie.clear_limbo": lambda code, why: pb.ClearLimboResponse(code=code, message=why),
     "bookie.list_trash": lambda code, why: pb.ListTrashResponse(code=code, message=why),
     "bookie.change_trash": lambda code, why: pb.ChangeTrashResponse(code=code, message=why),
+    "bookie.collect_garbage": lambda code, why: pb.CollectGarbageResponse(code=code, message=why),
 }
 
 _LEDGER_OF: Final[dict[str, Callable[[bytes], int]]] = {

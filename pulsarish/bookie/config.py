@@ -271,8 +271,39 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 604_800.0
     compaction_threshold: Annotated[
         float,
-        Meta(ge=0, lt=1, description="A log with a smaller share of live bytes is rewritten."),
+        Meta(
+            ge=0,
+            lt=1,
+            description=(
+                "Minor compaction: every round of garbage collection rewrites entry logs with a "
+                "smaller share of live bytes."
+            ),
+        ),
     ] = 0.5
+    major_compaction_threshold: Annotated[
+        float,
+        Meta(
+            ge=0,
+            lt=1,
+            description=(
+                "Major compaction rewrites entry logs with a smaller share of live bytes; 0: only "
+                "those of minor compaction."
+            ),
+        ),
+    ] = 0.8
+    major_compaction_interval_seconds: Annotated[
+        float, Meta(gt=0, description="The time between two rounds with major compaction.")
+    ] = 86_400.0
+    major_compaction_window: Annotated[
+        str,
+        Meta(
+            pattern="^$|^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$",
+            description=(
+                "The hours of the day, in UTC, in which such a round may begin, as in "
+                "22:00-06:00; empty: all."
+            ),
+        ),
+    ] = ""
     compaction_rate_bytes: Annotated[
         int, Meta(ge=1024, description="Compaction reads at most this many bytes per second.")
     ] = 32 << 20

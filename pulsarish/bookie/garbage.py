@@ -23,12 +23,13 @@ that log. A failed write or sync of the copies ends the process, as in a checkpo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
-from typing import Final
+from typing import Final, NamedTuple
 
 from pulsarish.bookie.checkpoint import Run
+from pulsarish.bookie.compaction_times import CompactionTimes
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_logs.entry_log import COMPACTION_LANE, Chunk
 from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
@@ -53,7 +54,7 @@ from pulsarish.runtime.rate_limiter import RateLimiter
 from pulsarish.runtime.seams import Clock, SessionState, Versioned
 from pulsarish.wire.record import peek_ids, verify_record
 
-__all__ = ["GarbageCollector"]
+__all__ = ["Collected", "GarbageCollector"]
 
 _log = get_logger("bookie.garbage")
 _ASK_PAGE: Final = 500
@@ -70,6 +71,19 @@ class _RoundEnds(Exception):
     def __init__(self, *, restored: bool) -> None:
         super().__init__()
         self.restored = restored
+
+
+class Collected(NamedTuple):
+    """What rounds of garbage collection did, in all or one of them."""
+
+    ledgers_deleted: int = 0
+    stray_bytes: int = 0
+    """Of copies for which the metadata name other bookies."""
+    logs_deleted: int = 0
+    freed_bytes: int = 0
+    """Of the entries in the logs that were deleted."""
+    copied_bytes: int = 0
+    """Of those of them that were copied to other logs first."""
 
 
 class GarbageCollector:
@@ -92,6 +106,17 @@ class GarbageCollector:
         self.rounds = 0
         self.ledgers_deleted = 0
         self.logs_deleted = 0
+        self.freed_bytes = 0
+        self.copied_bytes = 0
+        self.begun = 0
+        self.ended = 0
+        """Rounds that ended, well or not."""
+        self.wanted = 0
+        """The last round that an operator asked for."""
+        self.last = Collected()
+        """What the last round that ended did."""
+        self.failure = ""
+        """Why the last round that ended did not do all; empty: it did."""
         self.compactions = 0
         self.compacted_bytes = 0
         self.ended_ms = 0
@@ -111,6 +136,8 @@ class GarbageCollector:
         # ledgers that were missing from the metadata at the last listing
         self._missing_since: dict[int, float] = {}
         self._clock = clock
+        self._times = CompactionTimes(clock, config)
+        self._asked = asyncio.Event()
         self._rate = RateLimiter(clock, config.compaction_rate_bytes)
         self._config = config
         self._cluster_id = cluster_id
@@ -123,18 +150,66 @@ class GarbageCollector:
         async with self._busy:
             pass
 
+    @property
+    def missing_count(self) -> int:
+        """Ledgers that were missing from the metadata once and wait for the second look."""
+        return len(self._missing_since)
+
+    def ask(self) -> None:
+        """Have a round begin at once, or after the one that runs. It is the round ``wanted``."""
+        self.wanted = self.begun + 1
+        self._asked.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until a round is asked for, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with self._clock.timeout(seconds):
+                await self._asked.wait()
+
     async def collect(self) -> None:
         """Run one round. Without metadata nothing is deleted (rule 19)."""
         async with self._busy:
+            is_forced = self._asked.is_set()
+            self._asked.clear()
+            self.begun += 1
+            before, failure = self._collected(), ""
             try:
-                if not await self._delete_ledgers_if_known():
-                    return
-                await self._clean_logs()
-            except BookieIOError as error:
-                _log.error("the round ends here, because the index could not be read", reason=error)
-                return
-            self.rounds += 1
-            self.ended_ms = self._clock.wall_ms()
+                failure = await self._collect(is_forced=is_forced)
+            except Exception as error:
+                failure = f"{type(error).__name__}: {error}"
+                raise
+            finally:
+                now = self._collected()
+                self.last = Collected(*(a - b for a, b in zip(now, before, strict=True)))
+                self.failure = failure
+                self.ended = self.begun
+
+    async def _collect(self, *, is_forced: bool) -> str:
+        """Run one round. Return why it did not do all, if so."""
+        try:
+            if reason := await self._delete_ledgers_if_known():
+                return reason
+            await self._clean_logs(is_forced=is_forced)
+        except BookieIOError as error:
+            _log.error("the round ends here, because the index could not be read", reason=error)
+            return str(error)
+        self.rounds += 1
+        self.ended_ms = self._clock.wall_ms()
+        if self.ledgers_held_back:
+            return (
+                f"{self.ledgers_held_back} ledgers that the metadata do not name are kept, because "
+                "the metadata are restored or older ones: pulsarish metadata confirm"
+            )
+        return ""
+
+    def _collected(self) -> Collected:
+        return Collected(
+            self.ledgers_deleted,
+            self.strays.bytes_deleted,
+            self.logs_deleted,
+            self.freed_bytes,
+            self.copied_bytes,
+        )
 
     async def empty_trash(self, ledger_ids: Sequence[int]) -> list[int]:
         """Delete ledgers of the trash forever, before their grace period is over.
@@ -162,16 +237,16 @@ class GarbageCollector:
             ) from None
         return done
 
-    async def _delete_ledgers_if_known(self) -> bool:
-        """Return whether the metadata could be asked."""
+    async def _delete_ledgers_if_known(self) -> str:
+        """Return why the metadata could not be asked; empty: they could."""
         try:
             await self._delete_ledgers()
         except (MetadataUnavailable, CorruptData) as error:
             _log.warning(
                 "the round ends here, because the metadata could not be asked", reason=error
             )
-            return False
-        return True
+            return str(error)
+        return ""
 
     async def _delete_ledgers(self) -> None:
         local = await self._local_ledgers()
@@ -313,8 +388,11 @@ class GarbageCollector:
                 "its word"
             )
 
-    async def _clean_logs(self) -> None:
+    async def _clean_logs(self, *, is_forced: bool) -> None:
         store = self._store
+        threshold = self._times.threshold(is_forced=is_forced)
+        if is_forced:
+            await self._finish_sparse_log(threshold)
         begun = await store.index.logs_begun()
         known = dict.fromkeys(begun)
         for log_id in await store.logs.ids():
@@ -338,7 +416,7 @@ class GarbageCollector:
                 continue
             if not live_bytes:
                 await self._remove_log(log_id)
-            elif live_bytes < all_bytes * self._config.compaction_threshold:
+            elif live_bytes < all_bytes * threshold:
                 sparse.append((live_bytes, log_id))
         # The fewer bytes are live in a log, the less space its copies need before the log itself is
         # deleted.
@@ -352,38 +430,54 @@ class GarbageCollector:
             else:
                 await self._remove_log(log_id)
 
+    async def _finish_sparse_log(self, threshold: float) -> None:
+        """Have another log begin if the one that is written would be rewritten."""
+        async with self._store.checkpointer.lock:
+            log_id = self._store.logs.current_id
+            if log_id is not None:
+                live_bytes, all_bytes, _ = await self._weights(log_id)
+                if live_bytes < all_bytes * threshold:
+                    await self._store.logs.finish()
+
     async def _weigh(self, log_id: int) -> tuple[int, int, dict[int, int]]:
-        """Return the live bytes and all bytes of a log, and the bytes that were put there of each
-        ledger with live ones; -1 when the log is being written.
-        """
-        store = self._store
-        # Under the lock no flush runs, so every log but the current one has all its rows.
-        async with store.checkpointer.lock:
-            if log_id == store.logs.current_id:
+        """Return what ``_weights`` returns; -1 when the log is being written."""
+        async with self._store.checkpointer.lock:
+            if log_id == self._store.logs.current_id:
                 return -1, -1, {}
-            counts = await store.index.log_ledgers(log_id)
-            dropped = await store.index.log_dropped(log_id)
-            ids = [each for each, size in counts.items() if dropped.get(each, 0) < size]
-            live: dict[int, int] = {}
-            for first in range(0, len(ids), ROWS_MAX):
-                page = ids[first : first + ROWS_MAX]
-                rows = await store.index.ledger_rows(page)
-                trashed = await store.index.trashed_rows(page)
-                live.update(
-                    (ledger_id, counts[ledger_id])
-                    for ledger_id, row, kept in zip(page, rows, trashed, strict=True)
-                    if row is not None or kept is not None
-                )
-            live_bytes = sum(size - dropped.get(each, 0) for each, size in live.items())
-            return live_bytes, sum(counts.values()), live
+            return await self._weights(log_id)
+
+    async def _weights(self, log_id: int) -> tuple[int, int, dict[int, int]]:
+        """Return the live bytes and all bytes of a log, and the bytes that were put there of each
+        ledger with live ones.
+
+        The caller holds the lock: no flush runs, so the log has all its rows.
+        """
+        index = self._store.index
+        counts = await index.log_ledgers(log_id)
+        dropped = await index.log_dropped(log_id)
+        ids = [each for each, size in counts.items() if dropped.get(each, 0) < size]
+        live: dict[int, int] = {}
+        for first in range(0, len(ids), ROWS_MAX):
+            page = ids[first : first + ROWS_MAX]
+            rows = await index.ledger_rows(page)
+            trashed = await index.trashed_rows(page)
+            live.update(
+                (ledger_id, counts[ledger_id])
+                for ledger_id, row, kept in zip(page, rows, trashed, strict=True)
+                if row is not None or kept is not None
+            )
+        live_bytes = sum(size - dropped.get(each, 0) for each, size in live.items())
+        return live_bytes, sum(counts.values()), live
 
     async def _remove_log(self, log_id: int) -> None:
         """Delete a log that has nothing live: first the file, then the rows that record it."""
         store = self._store
         async with store.checkpointer.lock:
+            size_bytes = sum((await store.index.log_ledgers(log_id)).values())
             await store.logs.remove(log_id)
             await store.index.forget_log(log_id)
         self.logs_deleted += 1
+        self.freed_bytes += size_bytes
         _log.info("deleted an entry log", log=log_id)
 
     async def _compact(self, log_id: int, live_bytes: int, live: dict[int, int]) -> None:
@@ -402,7 +496,7 @@ class GarbageCollector:
         )
         found = dict.fromkeys(live, 0)
         damage = ""
-        async with aclosing(store.logs.scan(log_id, COMPACTION_LANE)) as chunks:
+        async with contextlib.aclosing(store.logs.scan(log_id, COMPACTION_LANE)) as chunks:
             while True:
                 try:
                     chunk = await anext(chunks, None)
@@ -500,6 +594,7 @@ class GarbageCollector:
                     raise
                 raise _NoRoom(str(error)) from None
             await store.checkpointer.placement.commit(sync=True)
+            self.copied_bytes += sum(len(record) for record in run.records)
             store.read_cache.drop(chunk.locations[number] for number in kept)
 
     def _postpone(self, log_id: int, why: _NoRoom) -> None:

@@ -117,6 +117,7 @@ class BookieService:
             "bookie.clear_limbo": self._clear_limbo,
             "bookie.list_trash": self._list_trash,
             "bookie.change_trash": self._change_trash,
+            "bookie.collect_garbage": self._collect_garbage,
             "bookie.status": self._status,
         }
         return {name: guarded(name, handler, self._access) for name, handler in handlers.items()}
@@ -485,6 +486,27 @@ class BookieService:
                     code=error.code, message=str(error)
                 ).SerializeToString()
         return pb.ChangeTrashResponse(ledgers=changed).SerializeToString()
+
+    async def _collect_garbage(self, request: bytes) -> bytes:
+        asked = pb.CollectGarbageRequest.FromString(request)
+        code = self._refusal(asked.instance_id)
+        if code:
+            return pb.CollectGarbageResponse(
+                code=code, message=self._reason(code)
+            ).SerializeToString()
+        garbage = self._garbage
+        if asked.begin:
+            garbage.ask()
+        return pb.CollectGarbageResponse(
+            ended=garbage.ended,
+            wanted=garbage.wanted,
+            failure=garbage.failure,
+            missing_ledgers=garbage.missing_count,
+            trash_ledgers=garbage.trash.count,
+            stray_ledgers=garbage.strays.ledgers_count,
+            postponed_logs=garbage.logs_postponed,
+            **garbage.last._asdict(),
+        ).SerializeToString()
 
     async def _status(self, _request: bytes) -> bytes:
         store = self._store

@@ -29,6 +29,7 @@ __all__ = [
     "BookieControl",
     "EntriesAnswer",
     "FenceAnswer",
+    "GarbageState",
     "LacAnswer",
     "NoAnswer",
     "RecoveryAnswer",
@@ -52,6 +53,25 @@ class NoAnswer(Exception):
 
     It never means "no" (rule 6).
     """
+
+
+class GarbageState(NamedTuple):
+    """The garbage collection of a bookie: what its last round did, and what waits."""
+
+    ended: int
+    """Rounds that ended since the bookie started."""
+    wanted: int
+    """The round that was asked for last; it is over once as many have ended."""
+    ledgers_deleted: int
+    stray_bytes: int
+    logs_deleted: int
+    freed_bytes: int
+    copied_bytes: int
+    failure: str
+    missing_ledgers: int
+    trash_ledgers: int
+    stray_ledgers: int
+    postponed_logs: int
 
 
 class TrashedLedger(NamedTuple):
@@ -405,6 +425,25 @@ class BookieControl:
         if answer.code:
             raise NoAnswer(f"bookie {member} does not change its trash: {answer.message}")
         return list(answer.ledgers)
+
+    async def collect_garbage(self, member: str, *, begin: bool) -> GarbageState:
+        """Return what the garbage collection of one bookie did, and what waits there.
+
+        ``begin``: have it begin a round at once.
+        """
+        request = pb.CollectGarbageRequest(instance_id=member, begin=begin)
+        try:
+            answer = pb.CollectGarbageResponse.FromString(
+                await self._call(member, "bookie.collect_garbage", request.SerializeToString())
+            )
+        except DecodeError as error:
+            raise NoAnswer(
+                f"bookie {member} answered a request about garbage with bytes that cannot be read: "
+                f"{error}"
+            ) from None
+        if answer.code:
+            raise NoAnswer(f"bookie {member} does not collect garbage: {answer.message}")
+        return GarbageState(*(getattr(answer, name) for name in GarbageState._fields))
 
     async def recovery_read(
         self, member: str, ledger_id: int, first: int, last: int, max_bytes: int

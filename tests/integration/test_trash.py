@@ -3,40 +3,70 @@
 from __future__ import annotations
 
 import json
+import os
 
 from click.testing import CliRunner
 
-from pulsarish.cli.main import pulsarish
+import pulsarish
+from pulsarish.cli.main import pulsarish as command
+from pulsarish.local_cluster.processes import Cluster
 from tests.integration.conftest import StartCluster
-from tests.integration.test_metadata_backup import KEEP, TOPICS, fill, metadata_url
+from tests.integration.test_metadata_backup import KEEP, TOPICS, metadata_url
 from tests.support.until import until
+
+BOOKIES = ["bookie-1", "bookie-2", "bookie-3"]
+
+
+def collect(url: str, bookie: str) -> str:
+    result = CliRunner().invoke(
+        command, ["bookies", "collect-garbage", bookie, "--wait", "--admin-url", url]
+    )
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def log_bytes(cluster: Cluster) -> dict[str, int]:
+    """What du says of the entry logs of each bookie."""
+    return {
+        name: sum(
+            path.stat().st_blocks * 512 for path in cluster.directory.glob(f"{name}/**/*.log")
+        )
+        for name in BOOKIES
+    }
 
 
 def trash(url: str, *words: str, status: int = 0) -> str:
-    result = CliRunner().invoke(pulsarish, ["bookies", "trash", *words, "--admin-url", url])
+    result = CliRunner().invoke(command, ["bookies", "trash", *words, "--admin-url", url])
     assert result.exit_code == status, result.output
     return result.output
 
 
 def test_deleted_ledgers_are_listed_restored_and_emptied(start_cluster: StartCluster) -> None:
-    settings = {"bookie": ["gc_interval_seconds=0.3", "gc_second_look_seconds=0.5"], "broker": KEEP}
+    settings = {"bookie": ["gc_interval_seconds=3600", "gc_second_look_seconds=0"], "broker": KEEP}
     cluster = start_cluster(brokers=1, settings=settings)
     assert metadata_url(cluster)
     urls = cluster.service_urls()
-    fill(urls["pulsarish"], TOPICS[0], 50)
+    with pulsarish.Client(urls["pulsarish"]) as client:
+        producer = client.create_producer(TOPICS[0])
+        for _ in range(100):
+            producer.send(os.urandom(10_000))
     admin = urls["http"]
+    assert "0 ledgers deleted" in collect(admin, "bookie-1")
     assert json.loads(trash(admin, "list", "-o", "json")) == []
     deleted = CliRunner().invoke(
-        pulsarish, ["topics", "delete", TOPICS[0], "--force", "--yes", "--admin-url", admin]
+        command, ["topics", "delete", TOPICS[0], "--force", "--yes", "--admin-url", admin]
     )
     assert deleted.exit_code == 0, deleted.output
     rows: list[dict[str, object]] = []
 
     def in_three_trashes() -> bool:
+        for bookie in BOOKIES:
+            assert "0 B freed" in collect(admin, bookie), "the time in the trash is not waived"
         rows[:] = json.loads(trash(admin, "list", "-o", "json"))
         return len({row["bookie"] for row in rows}) == 3
 
     until("the deleted ledgers are in the trash of each bookie", in_three_trashes)
+    before = log_bytes(cluster)
     ledgers = sorted({int(str(row["ledgerId"])) for row in rows})
     assert ledgers
     assert all(int(str(row["sinceMs"])) > 0 for row in rows)
@@ -48,3 +78,15 @@ def test_deleted_ledgers_are_listed_restored_and_emptied(start_cluster: StartClu
         for row in json.loads(trash(admin, "list", "-o", "json"))
         if row["ledgerId"] in ledgers[1:]
     ]
+    for bookie in BOOKIES:
+        collect(admin, bookie)  # the one that was restored goes back into the trash
+    trash(admin, "empty", "--yes")
+    for bookie in BOOKIES:
+        assert "entry logs deleted" in collect(admin, bookie)
+    after = log_bytes(cluster)
+    assert all(after[name] < before[name] - 900_000 for name in BOOKIES), (before, after)
+    unknown = CliRunner().invoke(
+        command, ["bookies", "collect-garbage", "nobody", "--admin-url", admin]
+    )
+    assert unknown.exit_code == 1
+    assert "there never was a bookie" in str(unknown.exception)

@@ -32,6 +32,7 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "bookie.clear_limbo": (pb.ClearLimboRequest(), pb.ClearLimboResponse),
     "bookie.list_trash": (pb.ListTrashRequest(), pb.ListTrashResponse),
     "bookie.change_trash": (pb.ChangeTrashRequest(), pb.ChangeTrashResponse),
+    "bookie.collect_garbage": (pb.CollectGarbageRequest(), pb.CollectGarbageResponse),
     "bookie.write_lacs": (pb.WriteLacsRequest(), None),
     "bookie.status": (pb.StatusRequest(), None),
 }
@@ -112,7 +113,7 @@ def test_a_stranger_may_call_nothing(key_file: str) -> None:
     play(key_file, None, dict.fromkeys(everything, AuthenticationError.code))
 
 
-OWNERS_ALONE = {"bookie.write_lacs", "bookie.change_trash"}
+OWNERS_ALONE = {"bookie.write_lacs", "bookie.change_trash", "bookie.collect_garbage"}
 CHANGES = {"bookie.add", "bookie.fence", "bookie.recovery_read", "bookie.clear_limbo"}
 LISTS = {"bookie.list_ledgers", "bookie.list_entries", "bookie.status"}
 

@@ -20,6 +20,7 @@ from pulsarish.broker.http.routes.broker_stats_routes import BrokerStatsRoutes
 from pulsarish.broker.http.routes.capture_routes import CaptureRoutes
 from pulsarish.broker.http.routes.cluster_routes import ClusterRoutes
 from pulsarish.broker.http.routes.compaction_routes import CompactionRoutes
+from pulsarish.broker.http.routes.garbage_routes import GarbageRoutes
 from pulsarish.broker.http.routes.grant_routes import GrantRoutes
 from pulsarish.broker.http.routes.lookup_routes import LookupRoutes
 from pulsarish.broker.http.routes.message_routes import MessageRoutes
@@ -142,6 +143,7 @@ class Admin:
             *RecoverRoutes(records, ledgers).routes(),
             *RepairRoutes(records, world.clock).routes(),
             *TrashRoutes(ledgers).routes(),
+            *GarbageRoutes(ledgers, records).routes(),
             *TenantRoutes(config, namespaces, listing, gate).routes(),
             *NamespaceRoutes(config, namespaces).routes(),
             *NamespacePolicyRoutes(namespaces).routes(),

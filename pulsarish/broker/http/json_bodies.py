@@ -613,6 +613,26 @@ class TrashResultBody(msgspec.Struct, rename="camel"):
     errors: dict[str, str] = {}
 
 
+class GarbageBody(msgspec.Struct, rename="camel"):
+    """Garbage collection of a bookie. What a field before ``failure`` counts is of the last round
+    that ended; the fields after it say what waits.
+    """
+
+    bookie: str
+    ended: int
+    wanted: int
+    ledgers_deleted: int
+    stray_bytes: int
+    logs_deleted: int
+    freed_bytes: int
+    copied_bytes: int
+    failure: str
+    missing_ledgers: int
+    trash_ledgers: int
+    stray_ledgers: int
+    postponed_logs: int
+
+
 class OrphanBody(msgspec.Struct, rename="camel"):
     """A ledger or another node of the metadata that nothing refers to.
 

@@ -16,7 +16,7 @@ from pulsarish.cli.bookie_trial import simple_test
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
 from pulsarish.cli.values import FiniteRange
-from pulsarish.model.errors import NotFound
+from pulsarish.model.errors import NotFound, ServiceNotReady
 from pulsarish.model.units import human_bytes
 
 __all__ = ["bookies"]
@@ -45,6 +45,7 @@ def bookies() -> None:
       pulsarish bookies rebalance --dry-run
       pulsarish bookies trash list
       pulsarish bookies simple-test zk://127.0.0.1:2181/pulsarish
+      pulsarish bookies collect-garbage bookie-2 --wait
     """
 
 
@@ -322,6 +323,60 @@ def _show_mode(admin: Admin, state: dict[str, Any], output: str, *, read_only: b
         say(f"bookie {bookie} is not {mode} yet: {state['reason'] or 'it has not followed'}")
     if state["alive"] and state["readOnly"] is not read_only:
         raise SystemExit(1)
+
+
+@bookies.command("collect-garbage")
+@click.argument("bookie")
+@click.option("--wait", is_flag=True, help="Wait until the round is over, and show what it did.")
+@admin_option
+@output_option
+def collect_garbage(admin: Admin, bookie: str, wait: bool, output: str) -> None:
+    """Have a bookie collect garbage now, with major compaction (major_compaction_threshold).
+
+    Deleted ledgers wait as long as otherwise (gc_second_look_seconds, trash_grace_seconds): free
+    the space of those in the trash with "bookies trash empty" first.
+
+    \b
+    Example:
+      pulsarish bookies collect-garbage bookie-2 --wait
+    """
+    state = admin.bookies.collect_garbage(bookie)
+    wanted = state["wanted"]
+    if wait:
+        with Progress("collecting garbage"):
+            while state["ended"] < wanted:
+                time.sleep(_LOOK_SECONDS)
+                state = admin.bookies.garbage_state(bookie)
+                if state["wanted"] < wanted:
+                    raise ServiceNotReady(f"bookie {bookie} has started again: ask it once more")
+    if output == "json":
+        print_json(state)
+    else:
+        say(_garbage_words(state) if wait else f"{state['bookie']}: a round begins")
+    if wait and state["failure"]:
+        raise SystemExit(1)
+
+
+def _garbage_words(state: dict[str, Any]) -> str:
+    sizes = {
+        name: human_bytes(max(0, size))
+        for name, size in (
+            ("freed", state["freedBytes"] - state["copiedBytes"]),
+            ("copied", state["copiedBytes"]),
+            ("stray", state["strayBytes"]),
+        )
+    }
+    words = (
+        "{bookie}: {freed} freed: {logsDeleted} entry logs deleted, with {copied} copied to others"
+        "\n{ledgersDeleted} ledgers deleted, and {stray} of copies that are no longer named"
+        "\n{missingLedgers} ledgers wait for the second look, {trashLedgers} in the trash, "
+        "{strayLedgers} with copies that are no longer named"
+    )
+    if state["postponedLogs"]:
+        words += "\n{postponedLogs} entry logs are not rewritten, because space is too low"
+    if state["failure"]:
+        words += "\nthe round did not do all: {failure}"
+    return words.format(**state, **sizes)
 
 
 @bookies.group(cls=AdminGroup)

@@ -224,6 +224,10 @@ def _bookie_calls(instance_id: str, ledger_id: int, wild: int) -> list[tuple[str
                 instance_id=instance_id, restore=True, ledgers=[ledger_id]
             ),
         ),
+        (
+            "bookie.collect_garbage",
+            bookie_pb2.CollectGarbageRequest(instance_id=instance_id, begin=True),
+        ),
     ]
 
 

@@ -29,7 +29,7 @@ __all__ = ["run_bookie_rights"]
 _ADDRESS: Final = "bookie0:3182"
 _READS: Final = frozenset({"bookie.read", "bookie.read_lac"})
 _LISTS: Final = frozenset({"bookie.list_ledgers", "bookie.list_entries", "bookie.status"})
-_TRASH: Final = frozenset({"bookie.list_trash", "bookie.change_trash"})
+_TRASH: Final = frozenset({"bookie.list_trash", "bookie.change_trash", "bookie.collect_garbage"})
 _REPAIRS: Final = frozenset(
     {"bookie.add", "bookie.fence", "bookie.recovery_read", "bookie.clear_limbo"}
 )
@@ -61,6 +61,7 @@ _REQUESTS: Final[Mapping[str, Callable[[str, int], Message]]] = {
     "bookie.change_trash": lambda to, ledger: pb.ChangeTrashRequest(
         instance_id=to, restore=True, ledgers=[ledger]
     ),
+    "bookie.collect_garbage": lambda to, _: pb.CollectGarbageRequest(instance_id=to),
     "bookie.status": lambda _to, _ledger: pb.StatusRequest(),
 }
 _STREAMS: Final = ("bookie.add", "bookie.read")

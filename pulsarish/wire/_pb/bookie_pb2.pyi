@@ -69,6 +69,46 @@ class ClearLimboResponse(_message.Message):
     message: str
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
+class CollectGarbageRequest(_message.Message):
+    __slots__ = ["begin", "instance_id"]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    begin: bool
+    instance_id: str
+    def __init__(self, instance_id: _Optional[str] = ..., begin: bool = ...) -> None: ...
+
+class CollectGarbageResponse(_message.Message):
+    __slots__ = ["code", "copied_bytes", "ended", "failure", "freed_bytes", "ledgers_deleted", "logs_deleted", "message", "missing_ledgers", "postponed_logs", "stray_bytes", "stray_ledgers", "trash_ledgers", "wanted"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_DELETED_FIELD_NUMBER: _ClassVar[int]
+    LOGS_DELETED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    POSTPONED_LOGS_FIELD_NUMBER: _ClassVar[int]
+    STRAY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STRAY_LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    TRASH_LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    copied_bytes: int
+    ended: int
+    failure: str
+    freed_bytes: int
+    ledgers_deleted: int
+    logs_deleted: int
+    message: str
+    missing_ledgers: int
+    postponed_logs: int
+    stray_bytes: int
+    stray_ledgers: int
+    trash_ledgers: int
+    wanted: int
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., ended: _Optional[int] = ..., wanted: _Optional[int] = ..., ledgers_deleted: _Optional[int] = ..., stray_bytes: _Optional[int] = ..., logs_deleted: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., failure: _Optional[str] = ..., missing_ledgers: _Optional[int] = ..., trash_ledgers: _Optional[int] = ..., stray_ledgers: _Optional[int] = ..., postponed_logs: _Optional[int] = ...) -> None: ...
+
 class FenceRequest(_message.Message):
     __slots__ = ["instance_id", "ledger", "max_bytes", "more_ledgers", "read_entries"]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
