@@ -9,6 +9,7 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from pulsarish.bookie.store import EntryStore
+from pulsarish.bookie.volumes import Volumes
 from pulsarish.model.errors import ChecksumError
 from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.log import get_logger
@@ -33,7 +34,7 @@ class AddSession:
     def __init__(
         self,
         stream: Stream,
-        store: EntryStore,
+        store: EntryStore | Volumes,
         everybody: ByteBudget,
         bytes_max: int,
         contain: Callable[[Exception], None],

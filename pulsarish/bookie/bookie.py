@@ -9,6 +9,8 @@ continues to serve, and only deletion stops (rule 19).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -23,12 +25,11 @@ from pulsarish.bookie.http import BookieHttp
 from pulsarish.bookie.journal_position import JournalPosition
 from pulsarish.bookie.read_only import OperatorReadOnly
 from pulsarish.bookie.registration import Registrar
-from pulsarish.bookie.replay import remove_below_mark
+from pulsarish.bookie.replay import make_room_to_start
 from pulsarish.bookie.scrub import Scrubber
 from pulsarish.bookie.service import BookieService
 from pulsarish.bookie.space import (
     SpaceMode,
-    check_room_to_start,
     next_mode,
     registered_free_bytes,
     space_reason,
@@ -36,6 +37,9 @@ from pulsarish.bookie.space import (
 from pulsarish.bookie.store import EntryStore, has_data, how_to_rebuild, open_store
 from pulsarish.bookie.trash import Trash
 from pulsarish.bookie.tree_memory import remembered_age
+from pulsarish.bookie.volume_garbage import VolumesGarbage
+from pulsarish.bookie.volume_start import open_volumes
+from pulsarish.bookie.volumes import Volume, Volumes, VolumeTasks
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.backup import check_not_being_restored
@@ -60,6 +64,16 @@ _log = get_logger("bookie")
 _INT64_MAX: Final = 2**63 - 1
 
 
+@dataclass(slots=True)
+class Upkeep:
+    """What works on one volume in the background."""
+
+    garbage: GarbageCollector
+    scrubber: Scrubber
+    position: JournalPosition
+    checkpoints: asyncio.Task[None] | None = None
+
+
 class Bookie:
     """One bookie in its world.
 
@@ -75,10 +89,7 @@ class Bookie:
         self.address = ""
         self.http = WatchPorts(world.connections, config, world.clock.wall_ms)
         self.instance_id = ""
-        self.free_bytes = 0
         self._registered_free_bytes = 0
-        self.space_reason = ""
-        """Why the bookie is read-only for lack of space, and what helps; empty: it is not."""
         self.config = config
         self._world = world
         self.wall_ms = world.clock.wall_ms
@@ -94,36 +105,83 @@ class Bookie:
         self._session = SessionWatch(world)
         self._records = Records(world.metadata, world.clock, world.random)
         self._age: TreeAge | None = None
-        self._store: EntryStore | None = None
+        self.volumes: list[Volume] = []
+        """Of a bookie that has started; one, unless it was given lists of directories."""
+        self._several: Volumes | None = None
         self._service: BookieService | None = None
         self._registrar: Registrar | None = None
         self._operator: OperatorReadOnly | None = None
         self._registration: BookieRegistration | None = None
-        self._garbage: GarbageCollector | None = None
-        self._scrubber: Scrubber | None = None
+        self.upkeep: list[Upkeep] = []
+        """Of each volume."""
         self._listeners: list[Listener] = []
         self.auto_recovery: AutoRecovery | None = None
         """The auto-recovery that runs in this process, if any."""
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._checkpoints: asyncio.Task[None] | None = None
         self._probe: asyncio.Task[None] | None = None
-        self._position: JournalPosition | None = None
-        self._positions: asyncio.Task[None] | None = None
+        self._positions: list[asyncio.Task[None]] = []
         self._wants_probe = asyncio.Event()
         self._recovering: asyncio.Task[None] | None = None  # the start of auto-recovery
 
     @property
     def store(self) -> EntryStore:
-        """The storage of a bookie that has started."""
-        assert self._store is not None, "the bookie has not started"
-        return self._store
+        """The storage of a bookie that has started, or of its first volume."""
+        assert self.volumes, "the bookie has not started"
+        return self.volumes[0].store
+
+    @property
+    def entries(self) -> EntryStore | Volumes:
+        """What takes adds, reads and calls about ledgers."""
+        return self.store if self._several is None else self._several
+
+    @property
+    def live(self) -> list[Volume]:
+        """The volumes that have not failed."""
+        return [volume for volume in self.volumes if volume.failure is None]
+
+    @property
+    def lost_directories(self) -> list[str]:
+        """The directories of volumes that have failed or were given up."""
+        return [] if self._several is None else self._several.lost_directories
+
+    @property
+    def volume_reasons(self) -> list[str]:
+        """What is wrong with single volumes of several, and what helps."""
+        if self._several is None:
+            return []
+        gone = ", ".join(self.lost_directories)
+        lost = (
+            f"volumes have failed or were given up ({gone}): their ledgers are copied again by "
+            "auto-recovery. Put in another disk, empty the directories, and start the bookie with "
+            "them, or take them out of the lists"
+        )
+        return [lost] * bool(gone) + [
+            volume.space_reason for volume in self.live if not self.space_reason
+        ]
+
+    @property
+    def space(self) -> SpaceMode:
+        """What the volume takes that takes the most."""
+        modes = [volume.store.space for volume in self.live]
+        return next((mode for mode in SpaceMode if mode in modes), SpaceMode.RESERVED)
+
+    @property
+    def free_bytes(self) -> int:
+        """The free space of the volume that has the most."""
+        return max((volume.free_bytes for volume in self.live), default=0)
+
+    @property
+    def space_reason(self) -> str:
+        """Why no volume is writable for lack of space, and what helps; empty: one is."""
+        reasons = [volume.space_reason for volume in self.live]
+        return "; ".join(reasons) if all(reasons) else ""
 
     @property
     def garbage(self) -> GarbageCollector:
-        """The garbage collection of a bookie that has started."""
-        assert self._garbage is not None, "the bookie has not started"
-        return self._garbage
+        """The garbage collection of a bookie that has started, or of its first volume."""
+        assert self.upkeep, "the bookie has not started"
+        return self.upkeep[0].garbage
 
     @property
     def age(self) -> TreeAge:
@@ -133,9 +191,9 @@ class Bookie:
 
     @property
     def scrubber(self) -> Scrubber:
-        """The scrubber of a bookie that has started."""
-        assert self._scrubber is not None, "the bookie has not started"
-        return self._scrubber
+        """The scrubber of a bookie that has started, or of its first volume."""
+        assert self.upkeep, "the bookie has not started"
+        return self.upkeep[0].scrubber
 
     @property
     def service(self) -> BookieService:
@@ -164,15 +222,22 @@ class Bookie:
 
         A writable bookie must have synced an add lately, of a client or its own probe.
         """
-        return self.serves and (
-            not self.store.is_writable
-            or self.add_age_seconds <= self.config.add_probe_timeout_seconds
+        return self.serves and all(
+            not volume.store.is_writable
+            or self._add_age_seconds(volume) <= self.config.add_probe_timeout_seconds
+            for volume in self.live
         )
 
     @property
     def add_age_seconds(self) -> float:
-        """The time since an add was last synced, of a client or its own probe."""
-        return self._world.clock.monotonic() - self.store.add_synced_seconds
+        """The time since an add was last synced, of a client or its own probe, in the volume where
+        it is longest.
+        """
+        writable = [volume for volume in self.live if volume.store.is_writable] or self.live
+        return max(self._add_age_seconds(volume) for volume in writable)
+
+    def _add_age_seconds(self, volume: Volume) -> float:
+        return self._world.clock.monotonic() - volume.store.add_synced_seconds
 
     async def run(self) -> None:
         """Start, and run until ``stop``."""
@@ -188,71 +253,32 @@ class Bookie:
         """
         world, config = self._world, self.config
         config.validate()
-        directories = [config.journal_path, config.ledger_path, config.index_path]
-        for directory in directories:
-            await world.files.lock(directory)
+        unusable = await self._lock_directories()
         await check_not_being_restored(self._records)
-        self._age = await remembered_age(self._records, world.clock, world.files, config)
+        self._age = await remembered_age(
+            self._records,
+            world.clock,
+            world.files,
+            config,
+            lambda: [volume.config.ledger_path for volume in self.live],
+        )
         guarded = Records(world.metadata, world.clock, world.random, guard=self._age)
         # The cookie says how far the journal has to reach. From an older tree it would demand too
         # little.
         await self._records.sync(paths.cookie(config.bookie_id))
-        cookie = await agree_on_cookie(
-            world.files,
-            self._records,
-            guarded,
-            world.clock,
-            world.random,
-            Cookie(
-                config.bookie_id,
-                "",
-                "",
-                config.journal_path,
-                config.ledger_path,
-                config.index_path,
-                created_ms=0,
-            ),
-            directories,
-            has_data=await has_data(world.files, config),
-        )
+        cookie = await self._open(guarded, unusable)
         self.instance_id = cookie.instance_id
-        await self._make_room_to_start()
-        try:
-            self._store = store = await open_store(
-                files=world.files,
-                tasks=world.tasks,
-                clock=world.clock,
-                rng=world.random,
-                open_index=world.open_index,
-                config=config,
-                instance_id=cookie.instance_id,
-                ledgers_given_out=partial(_ledgers_given_out, guarded),
-                durable_below=cookie.journal_position,
-                limbo_times=cookie.limbo_times,
-            )
-        except IndexCorrupt as error:
-            # Damage that only the replay met, or a compaction that it caused.
-            raise BookieIOError(f"{error.strerror}. {how_to_rebuild(config)}") from error
-        self._position = JournalPosition(guarded, world.clock, store, cookie)
         await self._look_at_space()
         self._operator = OperatorReadOnly(
             self._records, world.clock, self.instance_id, self._operator_changed
         )
         await self._operator.read()
-        trash = Trash(store, world.clock)
-        self._garbage = GarbageCollector(
-            store,
-            trash,
-            self._records,
-            LedgerStore(guarded, world.clock),
-            self._age,
-            world.clock,
-            config,
-            cluster_id=cookie.cluster_id,
-        )
+        ledgers = LedgerStore(self._records, world.clock)
+        self.upkeep = [self._upkeep_of(volume, guarded, cookie, ledgers) for volume in self.volumes]
+        collectors = [each.garbage for each in self.upkeep]
         self._service = BookieService(
-            store,
-            self._garbage,
+            self.entries,
+            collectors[0] if self._several is None else VolumesGarbage(self.volumes, collectors),
             self._age,
             world.tasks,
             world.clock,
@@ -270,9 +296,6 @@ class Bookie:
         )
         self._listeners.append(listener)
         framed_address = await self._serve_framed(service)
-        self._scrubber = Scrubber(
-            store, LedgerStore(self._records, world.clock), world.files, world.clock, config
-        )
         if config.auto_recovery_daemon_enabled:
             self.auto_recovery = AutoRecovery(world, config.auto_recovery, cookie.instance_id)
         if config.http_address or config.http_address_tls:
@@ -287,10 +310,11 @@ class Bookie:
             http_address=self._advertised_http(self.http.address, advertised),
             http_address_tls=self._advertised_http(self.http.address_tls, advertised),
             rack=config.rack,
-            read_only=not store.is_writable,
+            read_only=not self.entries.is_writable,
             read_only_reason=self.read_only_reason,
-            limbo_below_ledger=store.limbo.ledgers_below,
-            limbo_times=store.limbo.times,
+            limbo_below_ledger=self.entries.limbo_below,
+            limbo_times=self.entries.limbo_times,
+            lost_directories=tuple(self.lost_directories),
             started_ms=world.clock.wall_ms(),
             framed_address=framed_address,
             zone=config.zone,
@@ -300,21 +324,15 @@ class Bookie:
         self._registrar = Registrar(
             self._records, world.clock, self._registration, self._before_registering
         )
-        self._checkpoints = world.tasks.spawn(
-            self._run_checkpoints(), name="checkpoint", critical=Critical.CHECKPOINT
-        )
+        for volume, upkeep in zip(self.volumes, self.upkeep, strict=True):
+            self._keep_up(volume, upkeep)
         _ = world.tasks.spawn(self._run_space(), name="space", critical=Critical.SPACE)
         self._probe = run_in_background(world.tasks, world.clock, "probe", self._run_probe)
-        _ = world.tasks.spawn(self._run_garbage(), name="garbage", critical=Critical.GARBAGE)
-        if config.local_scrub_interval_seconds:
-            _ = run_in_background(world.tasks, world.clock, "scrub", self._run_scrub)
         watch = partial(self._age.watch, config.metadata_check_interval_seconds)
         _ = run_in_background(world.tasks, world.clock, "metadata-age", watch)
         if self._access.ends_streams:
             _ = run_in_background(world.tasks, world.clock, "ends of streams", service.end_expired)
         _ = run_in_background(world.tasks, world.clock, "read-only", self._operator.follow)
-        watch = partial(self._position.watch, config.journal_position_interval_seconds)
-        self._positions = run_in_background(world.tasks, world.clock, "journal-position", watch)
         _ = world.tasks.spawn(
             self._registrar.run(), name="registration", critical=Critical.REGISTRATION
         )
@@ -327,21 +345,122 @@ class Bookie:
             "bookie serves",
             instance=self.instance_id,
             address=self.address,
-            ledgers=store.states.count,
+            ledgers=self.entries.ledgers_count,
         )
 
-    async def _make_room_to_start(self) -> None:
-        """Make sure that the journal can preallocate its first file.
+    async def _lock_directories(self) -> dict[str, str]:
+        """Lock all directories. Return those of several volumes that cannot be used, and why."""
+        unusable: dict[str, str] = {}
+        volumes = self.config.volumes()
+        for directory in [path for volume in volumes for path in volume.paths]:
+            try:
+                await self._world.files.lock(directory)
+            except OSError as error:
+                if len(volumes) == 1:
+                    raise
+                unusable[directory] = str(error)
+        return unusable
 
-        Raises ``OSError`` without the space for it, and ``CorruptData``.
+    async def _open(self, guarded: Records, unusable: Mapping[str, str]) -> Cookie:
+        """Open the volumes whose cookies agree, and replay their journals. Return the bookie's
+        cookie in the metadata.
         """
-        files, config = self._world.files, self.config
-        needed_bytes = config.journal_file_size_bytes
-        free_bytes = await files.free_bytes(config.journal_path)
-        if free_bytes < needed_bytes:
-            await remove_below_mark(files, config)
-            free_bytes = await files.free_bytes(config.journal_path)
-        check_room_to_start(config.journal_path, free_bytes, needed_bytes)
+        world, config = self._world, self.config
+        given_out = partial(_ledgers_given_out, guarded)
+        found = await self._records.get(paths.cookie(config.bookie_id), Cookie)
+        if len(config.volumes()) > 1 or (found is not None and found[0].volumes):
+            self._several, cookie = await open_volumes(
+                world,
+                self._records,
+                guarded,
+                config,
+                unusable,
+                ledgers_given_out=given_out,
+                on_change=self._publish_mode,
+            )
+            self.volumes = self._several.volumes
+            return cookie
+        (volume_config,) = config.volumes()
+        journal, ledger, index = volume_config.paths
+        cookie = await agree_on_cookie(
+            world.files,
+            self._records,
+            guarded,
+            world.clock,
+            world.random,
+            Cookie(config.bookie_id, "", "", journal, ledger, index, created_ms=0),
+            volume_config.paths,
+            has_data=await has_data(world.files, volume_config),
+        )
+        await make_room_to_start(world.files, volume_config)
+        try:
+            store = await open_store(
+                files=world.files,
+                tasks=world.tasks,
+                clock=world.clock,
+                rng=world.random,
+                open_index=world.open_index,
+                config=volume_config,
+                instance_id=cookie.instance_id,
+                ledgers_given_out=given_out,
+                durable_below=cookie.journal_position,
+                limbo_times=cookie.limbo_times,
+            )
+        except IndexCorrupt as error:
+            # Damage that only the replay met, or a compaction that it caused.
+            raise BookieIOError(f"{error.strerror}. {how_to_rebuild(volume_config)}") from error
+        volume = Volume("", volume_config)
+        await volume.opened(store)
+        self.volumes = [volume]
+        return cookie
+
+    def _upkeep_of(
+        self, volume: Volume, guarded: Records, cookie: Cookie, ledgers: LedgerStore
+    ) -> Upkeep:
+        world, store, several = self._world, volume.store, self._several
+        garbage = GarbageCollector(
+            store,
+            Trash(store, world.clock),
+            self._records,
+            LedgerStore(guarded, world.clock),
+            self.age,
+            world.clock,
+            volume.config,
+            cluster_id=cookie.cluster_id,
+        )
+        position = (
+            JournalPosition(guarded, world.clock, store, cookie)
+            if several is None
+            else JournalPosition(
+                guarded,
+                world.clock,
+                store,
+                cookie,
+                volume=volume.name,
+                lost=lambda: several.settled_names,
+            )
+        )
+        scrubber = Scrubber(store, ledgers, world.files, world.clock, volume.config)
+        return Upkeep(garbage, scrubber, position)
+
+    def _keep_up(self, volume: Volume, upkeep: Upkeep) -> None:
+        """Start the background tasks of a volume."""
+        world, config = self._world, self.config
+        tasks = world.tasks
+        if self._several is not None:
+            tasks = VolumeTasks(world.tasks, self._several, volume)
+        upkeep.checkpoints = tasks.spawn(
+            self._run_checkpoints(volume), name="checkpoint", critical=Critical.CHECKPOINT
+        )
+        _ = tasks.spawn(
+            self._run_garbage(volume, upkeep.garbage), name="garbage", critical=Critical.GARBAGE
+        )
+        if config.local_scrub_interval_seconds:
+            scrub = partial(self._run_scrub, volume, upkeep.scrubber)
+            _ = run_in_background(world.tasks, world.clock, f"scrub {volume.name}".strip(), scrub)
+        watch = partial(upkeep.position.watch, config.journal_position_interval_seconds)
+        name = f"journal-position {volume.name}".strip()
+        self._positions.append(run_in_background(world.tasks, world.clock, name, watch))
 
     async def stop(self) -> None:
         """Stop gracefully: unregister, finish what was received, write everything out, and
@@ -357,7 +476,7 @@ class Bookie:
             self._operator.stop()
         if self._registrar is not None:
             await self._registrar.stop()
-        for task in (self._probe, self._positions):
+        for task in (self._probe, *self._positions):
             if task is not None:
                 task.cancel()
         for listener in self._listeners:
@@ -365,19 +484,27 @@ class Bookie:
         await self.http.stop(self.config.stop_grace_seconds)
         if self._service is not None:
             await self._service.wait_idle()
-        if self._scrubber is not None:
-            await self._scrubber.stop()
-        if self._garbage is not None:
-            await self._garbage.stop()
-        if self._store is not None:
-            self._store.checkpointer.hurry = True
-            if self._checkpoints is not None:
-                self._store.wants_checkpoint.set()
-                await self._checkpoints
-            await self._store.close()
-        if self._position is not None:
-            await self._position.store_last()
+        await self._stop_volumes()
         self._stopped.set()
+
+    async def _stop_volumes(self) -> None:
+        """Write everything out, close, and note how far the journals reach."""
+        if self._several is not None:
+            self._several.is_closing = True
+        for volume, upkeep in zip(self.volumes, self.upkeep, strict=False):
+            await upkeep.scrubber.stop()
+            if volume.failure is not None:
+                continue
+            await upkeep.garbage.stop()
+            volume.store.checkpointer.hurry = True
+            if upkeep.checkpoints is not None:
+                volume.store.wants_checkpoint.set()
+                await upkeep.checkpoints
+        for volume in self.live:
+            await volume.store.close()
+        for volume, upkeep in zip(self.volumes, self.upkeep, strict=False):
+            if volume.failure is None:
+                await upkeep.position.store_last()
 
     def _advertised_http(self, listening: str, advertised: str) -> str:
         """Return the address of an HTTP port for others; empty for one that is not open."""
@@ -417,8 +544,10 @@ class Bookie:
         """
         await self.age.look()
         await self._raise_ledger_ids()
-        if self._position is not None and not self.age.is_older:
-            await self._position.store()
+        if not self.age.is_older:
+            for volume, upkeep in zip(self.volumes, self.upkeep, strict=True):
+                if volume.failure is None:
+                    await upkeep.position.store()
 
     async def _raise_ledger_ids(self) -> None:
         """Raise the counter of ledger ids above all ids that this bookie has.
@@ -428,7 +557,7 @@ class Bookie:
         """
         found = await self._records.get(paths.LEDGER_IDS, LedgerIds)
         given_out = 0 if found is None else found[0].next_id
-        above = await self.store.next_free_ledger(given_out)
+        above = await self.entries.next_free_ledger(given_out)
         if above == given_out:
             return
         _log.warning(
@@ -444,9 +573,9 @@ class Bookie:
 
     # Tasks that run besides the streams.
 
-    async def _run_checkpoints(self) -> None:
-        store = self.store
-        while not self._stopping.is_set():
+    async def _run_checkpoints(self, volume: Volume) -> None:
+        store = volume.store
+        while not self._stopping.is_set() and volume.failure is None:
             try:
                 async with self._world.clock.timeout(self.config.checkpoint_interval_seconds):
                     await store.wants_checkpoint.wait()
@@ -470,7 +599,7 @@ class Bookie:
             self._wants_probe.clear()
             if (
                 not self._stopping.is_set()
-                and self.store.is_writable
+                and self.entries.is_writable
                 and self.add_age_seconds >= interval
             ):
                 await self.service.probe()
@@ -482,31 +611,41 @@ class Bookie:
                 await self._look_at_space()
 
     async def _look_at_space(self) -> None:
-        config, store = self.config, self.store
-        directories = [config.journal_path, config.ledger_path, config.index_path]
+        for volume in self.live:
+            try:
+                await self._look_at_space_of(volume)
+            except OSError as error:
+                if self._several is None or not self._several.fail(volume, error):
+                    raise
+        before = self._registered_free_bytes
+        free_bytes = sum(volume.ledger_free_bytes for volume in self.live)
+        self._registered_free_bytes = registered_free_bytes(before, free_bytes)
+        if self._registered_free_bytes != before:
+            self._register_again()
+
+    async def _look_at_space_of(self, volume: Volume) -> None:
+        config, store = self.config, volume.store
         free = {
-            directory: await self._world.files.free_bytes(directory) for directory in directories
+            directory: await self._world.files.free_bytes(directory)
+            for directory in volume.config.paths
         }
         fullest = min(free, key=lambda directory: free[directory])
-        self.free_bytes = free[fullest]
+        volume.free_bytes = free[fullest]
+        volume.ledger_free_bytes = free[volume.config.ledger_path]
         limits = {
             "read_only_free_bytes": config.read_only_free_bytes,
             "reserved_bytes": config.reserved_bytes,
         }
-        mode = next_mode(store.space, self.free_bytes, **limits)
-        before = self._registered_free_bytes
-        self._registered_free_bytes = registered_free_bytes(before, free[config.ledger_path])
+        mode = next_mode(store.space, volume.free_bytes, **limits)
         if mode is store.space:
-            if self._registered_free_bytes != before:
-                self._register_again()
             return
-        self.space_reason = space_reason(mode, fullest, self.free_bytes, **limits)
+        volume.space_reason = space_reason(mode, fullest, volume.free_bytes, **limits)
         _log.warning(
             "space on disk changed what the bookie takes",
             before=store.space.value,
             now=mode.value,
-            free_bytes=self.free_bytes,
-            reason=self.space_reason or "enough space is free again",
+            free_bytes=volume.free_bytes,
+            reason=volume.space_reason or "enough space is free again",
         )
         store.space = mode
         self._publish_mode()
@@ -514,14 +653,15 @@ class Bookie:
 
     def _operator_changed(self) -> None:
         if self._operator is not None:
-            self.store.is_set_read_only = bool(self._operator.reason)
+            for volume in self.volumes:
+                volume.store.is_set_read_only = bool(self._operator.reason)
             self._publish_mode()
 
     def _publish_mode(self) -> None:
         """Register what the bookie takes now, and how much."""
         # A read-only bookie makes no probes. Without one its last add would be old when it becomes
         # writable again.
-        if self.store.is_writable:
+        if self.entries.is_writable:
             self._wants_probe.set()
         self._register_again()
 
@@ -529,21 +669,23 @@ class Bookie:
         if self._registrar is not None and self._registration is not None:
             wanted = msgspec.structs.replace(
                 self._registration,
-                read_only=not self.store.is_writable,
+                read_only=not self.entries.is_writable,
                 read_only_reason=self.read_only_reason,
                 free_bytes=self._registered_free_bytes,
+                limbo_below_ledger=self.entries.limbo_below,
+                limbo_times=self.entries.limbo_times,
+                lost_directories=tuple(self.lost_directories),
             )
             self._registration = wanted
             self._registrar.update(wanted)
 
-    async def _run_garbage(self) -> None:
-        assert self._garbage is not None
+    async def _run_garbage(self, volume: Volume, garbage: GarbageCollector) -> None:
         while not self._stopping.is_set():
-            await self._garbage.wait(self.config.gc_interval_seconds)
-            if self._stopping.is_set():
+            await garbage.wait(self.config.gc_interval_seconds)
+            if self._stopping.is_set() or volume.failure is not None:
                 return
             try:
-                await self._garbage.collect()
+                await garbage.collect()
             except OSError:
                 raise  # what was written may not be durable
             except Exception as error:  # noqa: BLE001
@@ -552,11 +694,11 @@ class Bookie:
                     "garbage", error, Scope(ScopeKind.BACKGROUND, "a round of garbage collection")
                 )
 
-    async def _run_scrub(self) -> None:
-        while not self._stopping.is_set():
+    async def _run_scrub(self, volume: Volume, scrubber: Scrubber) -> None:
+        while not self._stopping.is_set() and volume.failure is None:
             await self._world.clock.sleep(self.config.local_scrub_interval_seconds)
-            if not self._stopping.is_set():
-                await self.scrubber.scrub()
+            if not self._stopping.is_set() and volume.failure is None:
+                await scrubber.scrub()
 
 
 async def _ledgers_given_out(records: Records) -> int:

@@ -172,6 +172,14 @@ class Checkpointer:
             await self.move_mark(Mark(journal.file_of(sequence), sequence))
             await journal.release_below(self.mark.file_id)
 
+    def fail(self, error: Exception) -> None:
+        """Make no more checkpoints, and let those who wait for room go on: they fail."""
+        self._failed = error
+        waiting, self._room = self._room, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
     async def flush(self) -> None:
         """Move entries to the logs and rows to the index at once, without moving the mark."""
         async with self.lock:
@@ -248,6 +256,8 @@ class Checkpointer:
     async def wait_for_room(self) -> None:
         """Wait until the write cache is no longer full."""
         while self._cache.is_full:
+            if self._failed is not None:
+                raise OSError(errno.EIO, "this volume has failed") from self._failed
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room.append(done)
             await done

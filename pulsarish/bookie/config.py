@@ -106,6 +106,35 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         str, Meta(description="Of the entry logs; empty: DATA/ledgers.")
     ] = ""
     index_directory: Annotated[str, Meta(description="Of the index; empty: DATA/index.")] = ""
+    journal_directories: Annotated[
+        tuple[str, ...],
+        Meta(
+            description=(
+                "Of the journals of several volumes, instead of journal_directory. A volume is a "
+                "journal, a ledger and an index directory: those at the same place of the three "
+                "lists. Each ledger lies in one volume."
+            )
+        ),
+    ] = ()
+    ledger_directories: Annotated[
+        tuple[str, ...],
+        Meta(description="Of the entry logs of the volumes, as many as journal_directories."),
+    ] = ()
+    index_directories: Annotated[
+        tuple[str, ...],
+        Meta(description="Of the indexes of the volumes, as many as journal_directories."),
+    ] = ()
+    volume_loss: Annotated[
+        Literal["refuse", "limbo"],
+        Meta(
+            description=(
+                "A start without one of several volumes, because a directory has no cookie or "
+                "cannot be used: refuse to start, or (an operator's decision) give the volume up "
+                'for good, go on with the others and answer "unknown" for every ledger that may '
+                "have been in it."
+            )
+        ),
+    ] = "refuse"
 
     journal_file_size_bytes: Annotated[
         int, Meta(ge=4096, description="Size of a journal file; the next one is preallocated.")
@@ -434,18 +463,46 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     def index_path(self) -> str:
         return self.index_directory or f"{self.data_directory}/index"
 
+    @property
+    def paths(self) -> list[str]:
+        """The journal, ledger and index directory of a bookie with one volume."""
+        return [self.journal_path, self.ledger_path, self.index_path]
+
+    def volumes(self) -> list[BookieConfig]:
+        """Return the configuration of each volume, as of a bookie that has only this one.
+
+        They share the memory for caches.
+        """
+        count = len(self.journal_directories)
+        if not count:
+            return [self]
+        return [
+            msgspec.structs.replace(
+                self,
+                journal_directory=journal,
+                ledger_directory=ledger,
+                index_directory=index,
+                journal_directories=(),
+                ledger_directories=(),
+                index_directories=(),
+                write_cache_size_bytes=max(1024, self.write_cache_size_bytes // count),
+                read_cache_size_bytes=self.read_cache_size_bytes // count,
+            )
+            for journal, ledger, index in zip(
+                self.journal_directories,
+                self.ledger_directories,
+                self.index_directories,
+                strict=True,
+            )
+        ]
+
     def validate(self) -> None:
         """Raise ``ConfigError`` for settings that do not fit together."""
         self.auto_recovery.validate()
         check_tls_options(self)
         check_tls_address(self, "http_address_tls", self.http_address_tls)
         check_member_options(self)
-        paths = [self.journal_path, self.ledger_path, self.index_path]
-        if len(dict.fromkeys(path.rstrip("/") for path in paths)) != 3:
-            raise ConfigError(
-                "journal_directory, ledger_directory and index_directory must differ, not be "
-                f"{', '.join(paths)}"
-            )
+        self._check_directories()
         if self.read_only_free_bytes < self.reserved_bytes:
             raise ConfigError(
                 f"read_only_free_bytes = {self.read_only_free_bytes} must be at least "
@@ -462,4 +519,43 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 f"reserved_bytes = {self.reserved_bytes} must cover the write cache and two "
                 f"journal files, {need} bytes: checkpoints and deletion must work on a full disk"
+            )
+
+    def _check_directories(self) -> None:
+        """Raise ``ConfigError`` for directories that cannot be those of volumes."""
+        singles = {
+            name: getattr(self, name)
+            for name in ("journal_directory", "ledger_directory", "index_directory")
+        }
+        for name, directory in singles.items():
+            if "," in directory:
+                raise ConfigError(
+                    f"{name} = {directory!r} names several directories: give the lists "
+                    "journal_directories, ledger_directories and index_directories instead"
+                )
+        lists = {
+            name: getattr(self, name)
+            for name in ("journal_directories", "ledger_directories", "index_directories")
+        }
+        if any(lists.values()):
+            sizes = ", ".join(f"{name} has {len(found)}" for name, found in lists.items())
+            if len(dict.fromkeys(len(found) for found in lists.values())) != 1:
+                raise ConfigError(
+                    f"{sizes} directories: each volume needs one of each, at the same place of "
+                    "the lists"
+                )
+            if told := [name for name, directory in singles.items() if directory]:
+                raise ConfigError(
+                    f"{', '.join(told)} and journal_directories are given: put the one directory "
+                    "into the list, and leave out the single options"
+                )
+            if any(not directory for found in lists.values() for directory in found):
+                raise ConfigError(
+                    "journal_directories, ledger_directories and index_directories have an empty "
+                    "name: leave it out of all three"
+                )
+        paths = [path for volume in self.volumes() for path in volume.paths]
+        if len(dict.fromkeys(path.rstrip("/") for path in paths)) != len(paths):
+            raise ConfigError(
+                "journal, ledger and index directories must differ, not be " + ", ".join(paths)
             )

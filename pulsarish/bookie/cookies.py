@@ -22,7 +22,14 @@ from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Files
 from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["COOKIE_NAME", "agree_on_cookie", "decide_cookie", "ledger_on"]
+__all__ = [
+    "COOKIE_NAME",
+    "agree_on_cookie",
+    "decide_cookie",
+    "find_cluster_id",
+    "ledger_on",
+    "refuse_if_promised",
+]
 
 COOKIE_NAME: Final = "cookie"
 
@@ -105,7 +112,9 @@ def decide_cookie(
     return stored
 
 
-async def _cluster_id(records: Records, guarded: Records, clock: Clock, rng: random.Random) -> str:
+async def find_cluster_id(
+    records: Records, guarded: Records, clock: Clock, rng: random.Random
+) -> str:
     """Return the id of the cluster. The first bookie that ever starts makes it."""
     while (found := await records.get(paths.CLUSTER, ClusterRecord)) is None:
         made = ClusterRecord(cluster_id=f"{rng.getrandbits(64):016x}", created_ms=clock.wall_ms())
@@ -137,7 +146,7 @@ async def ledger_on(records: Records, instance_id: str) -> int | None:
     return None
 
 
-async def _refuse_if_promised(records: Records, cookie: Cookie, directories: Sequence[str]) -> None:
+async def refuse_if_promised(records: Records, cookie: Cookie, directories: Sequence[str]) -> None:
     """Refuse a registered bookie that lost its data.
 
     A known bookie without any data either wrote only its cookies, and then no ledger names it, or
@@ -173,7 +182,7 @@ async def agree_on_cookie(
 
     Raises ``ConfigError``, ``MetadataUnavailable``, ``CorruptData``.
     """
-    cluster_id = await _cluster_id(records, guarded, clock, rng)
+    cluster_id = await find_cluster_id(records, guarded, clock, rng)
     made = Cookie(
         bookie_id=wanted.bookie_id,
         instance_id=f"{wanted.bookie_id}~{rng.getrandbits(32):08x}",
@@ -198,7 +207,7 @@ async def agree_on_cookie(
     )
     if agreed is not None:
         if not has_data:
-            await _refuse_if_promised(records, agreed, directories)
+            await refuse_if_promised(records, agreed, directories)
         return agreed
     for directory in directories:
         await files.replace(f"{directory}/{COOKIE_NAME}", encode_record(made))

@@ -155,6 +155,11 @@ class GarbageCollector:
         """Ledgers that were missing from the metadata once and wait for the second look."""
         return len(self._missing_since)
 
+    @property
+    def stray_ledgers_count(self) -> int:
+        """Ledgers with copies for which the metadata name other bookies."""
+        return self.strays.ledgers_count
+
     def ask(self) -> None:
         """Have a round begin at once, or after the one that runs. It is the round ``wanted``."""
         self.wanted = self.begun + 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -43,10 +44,15 @@ class BookieHttp:
             "instance_id": bookie.instance_id,
             "address": bookie.address,
             "registered": bookie.registered,
-            "space": bookie.store.space.value,
+            "space": bookie.space.value,
             "add_synced_seconds_ago": round(bookie.add_age_seconds, 1),
-            "warnings": [reason for reason in (bookie.read_only_reason, off_reason) if reason],
-            "limbo_below_ledger": bookie.store.limbo.ledgers_below,
+            "warnings": [
+                reason
+                for reason in (bookie.read_only_reason, off_reason, *bookie.volume_reasons)
+                if reason
+            ],
+            "lost_directories": bookie.lost_directories,
+            "limbo_below_ledger": bookie.entries.limbo_below,
             "auto_recovery": "not hosted here"
             if recovery is None
             else recovery.unwell_reason() or off_reason or "ok",
@@ -55,20 +61,35 @@ class BookieHttp:
 
     def _register(self, session: SessionWatch) -> None:
         bookie, metrics = self._bookie, self.metrics
-        store, service, read = bookie.store, bookie.service, metrics.read
+        service, read = bookie.service, metrics.read
+        store = _summed([volume.store for volume in bookie.volumes])
         counters, journal, queue = store.counters, store.journal, store.journal.queue
-        writable = SpaceMode.WRITABLE
         read(
             "bookie_SERVER_STATUS",
             "gauge",
             "1 writable, 0 read-only.",
-            lambda: int(store.is_writable),
+            lambda: int(bookie.entries.is_writable),
         )
         read(
             "bookie_ledger_writable_dirs",
             "gauge",
             "Ledger directories that accept entries.",
-            lambda: int(store.space is writable),
+            lambda: sum(each.store.space is SpaceMode.WRITABLE for each in bookie.live),
+        )
+        metrics.read_each(
+            "pulsarish_bookie_volume_state",
+            "gauge",
+            "1 for a volume that takes entries, 0 for one that does not, -1 for one that has "
+            "failed; by its ledger directory.",
+            "directory",
+            lambda: {each.config.ledger_path: each.state for each in bookie.volumes},
+        )
+        metrics.read_each(
+            "pulsarish_bookie_volume_free_bytes",
+            "gauge",
+            "The least free space of a volume's directories; by its ledger directory.",
+            "directory",
+            lambda: {each.config.ledger_path: each.free_bytes for each in bookie.volumes},
         )
         read(
             "bookie_ledgers_count",
@@ -203,11 +224,11 @@ class BookieHttp:
         read(
             "pulsarish_bookie_free_bytes",
             "gauge",
-            "The least free space of all directories.",
+            "The least free space of a volume's directories, of the volume that has the most.",
             lambda: bookie.free_bytes,
         )
 
-        garbage = bookie.garbage
+        garbage = _summed([each.garbage for each in bookie.upkeep])
         read(
             "bookie_DELETED_LEDGER_COUNT",
             "counter",
@@ -236,7 +257,7 @@ class BookieHttp:
             "pulsarish_bookie_gc_last_round_seconds",
             "gauge",
             "When the last round ended well; 0: none did.",
-            lambda: garbage.ended_ms / 1000,
+            lambda: min(each.garbage.ended_ms for each in bookie.upkeep) / 1000,
         )
         read(
             "pulsarish_bookie_deleted_entry_logs_total",
@@ -261,7 +282,7 @@ class BookieHttp:
             "pulsarish_bookie_limbo_below_ledger",
             "gauge",
             "Ledgers below this may have lost entries.",
-            lambda: store.limbo.ledgers_below,
+            lambda: bookie.entries.limbo_below,
         )
         read(
             "pulsarish_bookie_registered",
@@ -291,7 +312,7 @@ class BookieHttp:
             "pulsarish_bookie_stray_ledgers",
             "gauge",
             "Ledgers with copies here for which the metadata name other bookies.",
-            lambda: garbage.strays.ledgers_count,
+            lambda: garbage.stray_ledgers_count,
         )
         read(
             "pulsarish_bookie_stray_bytes_deleted_total",
@@ -300,7 +321,7 @@ class BookieHttp:
             lambda: garbage.strays.bytes_deleted,
         )
         bookie.age.export(metrics)
-        scrub = bookie.scrubber
+        scrub = _summed([each.scrubber for each in bookie.upkeep])
         read(
             "pulsarish_bookie_scrub_rounds_total",
             "counter",
@@ -327,3 +348,32 @@ class BookieHttp:
             {"tls_certificate_file_path": bookie.config.tls_certificate_file_path},
             bookie.wall_ms,
         )
+
+
+def _summed(parts: Sequence[object]) -> Any:
+    """Return what is read as one object: the only part, or the sums over the parts of several
+    volumes.
+    """
+    return parts[0] if len(parts) == 1 else _Sums(parts)
+
+
+class _Sums:
+    """Reads an attribute of all parts: the sum of numbers, all items of dictionaries, and the same
+    of objects. Histograms are shared by the volumes.
+    """
+
+    def __init__(self, parts: Sequence[object]) -> None:
+        self._parts = parts
+
+    def __getattr__(self, name: str) -> Any:
+        values = [getattr(part, name) for part in self._parts]
+        first = values[0]
+        if isinstance(first, int | float):
+            return sum(values)
+        if isinstance(first, dict):
+            return {
+                (place, key): value
+                for place, each in enumerate(values)
+                for key, value in each.items()
+            }
+        return first if all(each is first for each in values) else _Sums(values)

@@ -10,6 +10,7 @@ journal that ends before that.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -35,15 +36,31 @@ class JournalPosition:
     Args:
         records: does not write to metadata that came back older.
         cookie: as the metadata had it when the bookie started.
+        volume: the store's, of a bookie with several.
+        lost: returns the names of the volumes that all others know durably as lost.
     """
 
-    def __init__(self, records: Records, clock: Clock, store: EntryStore, cookie: Cookie) -> None:
+    def __init__(
+        self,
+        records: Records,
+        clock: Clock,
+        store: EntryStore,
+        cookie: Cookie,
+        *,
+        volume: str | None = None,
+        lost: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._records = records
         self._clock = clock
         self._store = store
         self._cookie = cookie
         # without the probes since the start, which hold no entries
-        self._stored = cookie.journal_position
+        self._volume = volume
+        self._lost = lost
+        self._stored = (
+            cookie.journal_position if volume is None else cookie.volumes[volume].journal_position
+        )
+        self._is_noted = volume is None or cookie.volumes[volume].is_opened
         self._limbo_times = cookie.limbo_times
 
     async def store(self) -> None:
@@ -53,16 +70,29 @@ class JournalPosition:
         """
         position, times = self._store.journal.queue.synced_sequence, self._store.limbo.times
         added = position - self._store.counters.probes
-        if added <= self._stored and times <= self._limbo_times:
+        if added <= self._stored and times <= self._limbo_times and self._is_noted:
             return
+        lost = self._lost()
 
         def raised(cookie: Cookie | None) -> Cookie | None:
             if cookie is None or cookie.instance_id != self._cookie.instance_id:
                 return None  # the bookie was decommissioned
+            if self._volume is None:
+                return msgspec.structs.replace(
+                    cookie,
+                    journal_position=max(position, cookie.journal_position),
+                    limbo_times=max(times, cookie.limbo_times),
+                )
+            volumes = {
+                name: msgspec.structs.replace(record, is_lost=record.is_lost or name in lost)
+                for name, record in cookie.volumes.items()
+            }
+            mine = volumes[self._volume]
+            volumes[self._volume] = msgspec.structs.replace(
+                mine, journal_position=max(position, mine.journal_position), is_opened=True
+            )
             return msgspec.structs.replace(
-                cookie,
-                journal_position=max(position, cookie.journal_position),
-                limbo_times=max(times, cookie.limbo_times),
+                cookie, volumes=volumes, limbo_times=max(times, cookie.limbo_times)
             )
 
         path = paths.cookie(self._cookie.bookie_id)
@@ -75,7 +105,7 @@ class JournalPosition:
                 reason=error,
             )
             return
-        self._stored, self._limbo_times = added, times
+        self._stored, self._limbo_times, self._is_noted = added, times, True
 
     async def watch(self, interval_seconds: float) -> None:
         """Store the position every ``interval_seconds``."""

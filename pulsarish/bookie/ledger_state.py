@@ -114,10 +114,14 @@ class LocalLedgerStates:
                 if unknown
                 else {}
             )
+            limbo = {
+                each: self._limbo.covers(each, is_absent=row is None and not gone[each])
+                for each, row in zip(missing, rows, strict=True)
+            }
             doubted = [
                 each
                 for each, row in zip(missing, rows, strict=True)
-                if self._limbo.covers(each) or (row is not None and row.limbo)
+                if limbo[each] or (row is not None and row.limbo)
             ]
             cleared = await self._index.limbos_cleared(doubted) if doubted else []
             whole = {
@@ -134,7 +138,7 @@ class LocalLedgerStates:
                     self.loaded[ledger_id] = LocalLedgerState(
                         ledger_id,
                         row,
-                        limbo=self._limbo.covers(ledger_id),
+                        limbo=limbo[ledger_id],
                         cleared=whole.get(ledger_id, False),
                         deleted=gone.get(ledger_id, False),
                     )
@@ -154,7 +158,9 @@ class LocalLedgerStates:
     def enter_limbo(self) -> None:
         """Apply the bookie's limbo, which has grown, to the states in memory."""
         for state in self.loaded.values():
-            state.limbo = state.limbo or self._limbo.covers(state.ledger_id)
+            state.limbo = state.limbo or self._limbo.covers(
+                state.ledger_id, is_absent=not state.exists and not state.fenced
+            )
 
     def changed(self, state: LocalLedgerState) -> None:
         """Note that the state must reach the index at the next checkpoint.

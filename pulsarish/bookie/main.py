@@ -35,8 +35,9 @@ def check_directories(config: BookieConfig, count: int) -> None:
 
     ``count``: how many processes are to run.
     """
-    above = config.journal_directory or config.data_directory
-    below = "" if config.journal_directory else "journal"
+    journal = config.journal_directory or next(iter(config.journal_directories), "")
+    above = journal or config.data_directory
+    below = "" if journal else "journal"
     if count > 1 and _has_cookie(os.path.join(above, below)):
         raise ConfigError(
             f"--processes: {above} holds the bookie of a single process: give the processes "

@@ -30,13 +30,21 @@ from pulsarish.bookie.journal.journal_format import (
 )
 from pulsarish.bookie.journal.mark import Mark, read_file, read_mark
 from pulsarish.bookie.ledger_state import LocalLedgerStates
+from pulsarish.bookie.space import check_room_to_start
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import ChecksumError, CorruptData
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Files
 from pulsarish.wire.bookie import decode_add
 
-__all__ = ["Replayed", "check_reaches", "journal_file_ids", "remove_below_mark", "replay"]
+__all__ = [
+    "Replayed",
+    "check_reaches",
+    "journal_file_ids",
+    "make_room_to_start",
+    "remove_below_mark",
+    "replay",
+]
 
 _log = get_logger("bookie.replay")
 _LANE: Final = "journal"
@@ -72,6 +80,19 @@ async def remove_below_mark(files: Files, config: BookieConfig) -> None:
                 if file_id < mark.file_id
             ]
         )
+
+
+async def make_room_to_start(files: Files, config: BookieConfig) -> None:
+    """Make sure that the journal can preallocate its first file.
+
+    Raises ``OSError`` without the space for it, and ``CorruptData``.
+    """
+    needed_bytes = config.journal_file_size_bytes
+    free_bytes = await files.free_bytes(config.journal_path)
+    if free_bytes < needed_bytes:
+        await remove_below_mark(files, config)
+        free_bytes = await files.free_bytes(config.journal_path)
+    check_room_to_start(config.journal_path, free_bytes, needed_bytes)
 
 
 async def replay(

@@ -23,6 +23,8 @@ from pulsarish.bookie.call_guard import guarded
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.store import EntryStore
+from pulsarish.bookie.volume_garbage import VolumesGarbage
+from pulsarish.bookie.volumes import Volumes
 from pulsarish.ledger.repair.repair_core import spans_of
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.model.errors import (
@@ -75,8 +77,8 @@ class BookieService:
 
     def __init__(
         self,
-        store: EntryStore,
-        garbage: GarbageCollector,
+        store: EntryStore | Volumes,
+        garbage: GarbageCollector | VolumesGarbage,
         age: TreeAge,
         tasks: Tasks,
         clock: Clock,
@@ -439,7 +441,7 @@ class BookieService:
             return pb.ListEntriesResponse(code=code, message=self._reason(code)).SerializeToString()
         until = min(asked.last, asked.first + _LIST_LIMIT_MAX - 1)
         async with self._large_calls:
-            code, found = await self._store.reader.list_entries(asked.ledger, asked.first, until)
+            code, found = await self._store.list_entries(asked.ledger, asked.first, until)
         spans = [end for span in spans_of(found) for end in span]
         return pb.ListEntriesResponse(code=code, spans=spans, until=until).SerializeToString()
 
@@ -503,7 +505,7 @@ class BookieService:
             failure=garbage.failure,
             missing_ledgers=garbage.missing_count,
             trash_ledgers=garbage.trash.count,
-            stray_ledgers=garbage.strays.ledgers_count,
+            stray_ledgers=garbage.stray_ledgers_count,
             postponed_logs=garbage.logs_postponed,
             **garbage.last._asdict(),
         ).SerializeToString()
@@ -515,9 +517,9 @@ class BookieService:
             bookie_id=self._config.bookie_id,
             read_only=not store.is_writable,
             free_bytes=self._free_bytes(),
-            ledgers=store.states.count,
-            journal_queue_bytes=store.journal.queue.waiting_bytes,
-            write_cache_bytes=store.cache.size_bytes,
+            ledgers=store.ledgers_count,
+            journal_queue_bytes=store.journal_queue_bytes,
+            write_cache_bytes=store.write_cache_bytes,
             seen=self._age.seen,
         ).SerializeToString()
 

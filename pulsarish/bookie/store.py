@@ -50,6 +50,7 @@ from pulsarish.wire.bookie import AddBatch, AddResult, ReadAnswer, ReadItem, enc
 __all__ = [
     "EntryStore",
     "StoreCounters",
+    "check_whole",
     "has_data",
     "how_to_rebuild",
     "index_rows_path",
@@ -71,6 +72,15 @@ class StoreCounters:
     refused_entries: int = 0
     fences: int = 0
     probes: int = 0
+
+
+def check_whole(bad: Sequence[int], count: int) -> None:
+    """Raise ``ChecksumError`` for a batch of ``count`` entries of which some are bad."""
+    if bad:
+        raise ChecksumError(
+            f"{len(bad)} of {count} entries do not match their checksums: nothing of "
+            "the batch is taken"
+        )
 
 
 async def has_data(files: Files, config: BookieConfig) -> bool:
@@ -160,6 +170,43 @@ class EntryStore:
         """Whether the bookie takes what writers add."""
         return self.space is SpaceMode.WRITABLE and not self.is_set_read_only
 
+    @property
+    def ledgers_count(self) -> int:
+        """Ledgers with anything stored here."""
+        return self.states.count
+
+    @property
+    def journal_queue_bytes(self) -> int:
+        """Bytes that wait for the journal."""
+        return self.journal.queue.waiting_bytes
+
+    @property
+    def write_cache_bytes(self) -> int:
+        """Bytes in the write cache."""
+        return self.cache.size_bytes
+
+    @property
+    def limbo_below(self) -> int:
+        """No ledger from this id on is in limbo."""
+        return self.limbo.below
+
+    @property
+    def limbo_times(self) -> int:
+        """How often the bookie has entered limbo."""
+        return self.limbo.times
+
+    async def knows(self, ledger_ids: Sequence[int]) -> list[bool]:
+        """Return for each of these ledgers whether it is here, or is remembered as deleted."""
+        await self.states.load(ledger_ids)
+        states = [self.states.loaded[ledger_id] for ledger_id in ledger_ids]
+        return [state.exists or state.fenced for state in states]
+
+    def fail(self, error: Exception) -> None:
+        """Take nothing any more, and let everybody who waits for the disk get an error."""
+        self.broken = error
+        self.journal.fail(error)
+        self.checkpointer.fail(error)
+
     def add(
         self, message: bytes, batch: AddBatch, answer: Callable[[list[AddResult]], None]
     ) -> Awaitable[None] | None:
@@ -177,11 +224,7 @@ class EntryStore:
         """
         records = batch.records
         heads, bad = check_records(records)
-        if bad:
-            raise ChecksumError(
-                f"{len(bad)} of {len(records)} entries do not match their checksums: nothing of "
-                "the batch is taken"
-            )
+        check_whole(bad, len(records))
         adding = _Adding(message, batch, self._timed(answer), records, heads)
         if batch.instance_id != self.instance_id:
             adding.refuse(WrongBookie.code)
@@ -465,6 +508,10 @@ class EntryStore:
                 self.read_seconds.failed.observe(took)
         return answers
 
+    async def list_entries(self, ledger_id: int, first: int, last: int) -> tuple[int, list[int]]:
+        """List entries, as ``Reader.list_entries``."""
+        return await self.reader.list_entries(ledger_id, first, last)
+
     async def list_ledgers(self, after: int, limit: int) -> tuple[list[int], bool]:
         """Return ledgers above ``after`` in order, and whether there are more."""
         rows = [ledger_id for ledger_id, _ in await self.index.ledgers(after, limit + 1)]
@@ -680,7 +727,9 @@ def how_to_rebuild(config: BookieConfig) -> str:
     return (
         f"Entries and fences may be missing in it: put back the index of {config.bookie_id} as "
         "it was last, or rebuild it from the entry "
-        "logs, with the options of this bookie: pulsarish storage rebuild-index. It then "
+        "logs, with the options of this bookie (and of several volumes, with journal_directory, "
+        "ledger_directory and index_directory of this one instead of the lists): pulsarish storage "
+        "rebuild-index. It then "
         'answers "unknown" for every ledger that existed, '
         "until auto-recovery has made it whole, and readers go to the other copies"
     )

@@ -4,7 +4,7 @@ replaced whole.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -34,16 +34,32 @@ def _crc(seen: TreeState) -> int:
 
 
 async def remembered_age(
-    records: Records, clock: Clock, files: Files, config: BookieConfig
+    records: Records,
+    clock: Clock,
+    files: Files,
+    config: BookieConfig,
+    usable: Callable[[], Sequence[str]] | None = None,
 ) -> TreeAge:
     """Return what this bookie knows of the metadata's age, from its earlier processes, too.
 
+    ``usable``: returns the ledger directories of the volumes that can be written; default: all.
+
     Raises ``CorruptData`` for a file that cannot be read.
     """
-    directory = config.ledger_path
-    age = TreeAge(
-        records, clock, seen=await _read(files, directory), keep=partial(_write, files, directory)
-    )
+    directories = [volume.ledger_path for volume in config.volumes()]
+    seen = NOTHING_SEEN
+    for directory in directories:
+        try:
+            seen = seen.merged(await _read(files, directory))
+        except OSError:
+            if len(directories) == 1:
+                raise
+
+    async def keep(newest: TreeState) -> None:
+        for directory in usable() if usable is not None else directories:
+            await _write(files, directory, newest)
+
+    age = TreeAge(records, clock, seen=seen, keep=keep)
     age.holder = f"bookie {config.bookie_id}"
     return age
 

@@ -114,6 +114,11 @@ def bookie_members(config: BookieConfig, count: int, step: int) -> list[Member]:
         for option in ("data", "journal", "ledger", "index"):
             if directory := getattr(config, f"{option}_directory"):
                 settings[f"{option}_directory"] = os.path.join(directory, str(index))
+        for option in ("journal", "ledger", "index"):
+            if directories := getattr(config, f"{option}_directories"):
+                settings[f"{option}_directories"] = ",".join(
+                    os.path.join(directory, str(index)) for directory in directories
+                )
         members.append(Member(settings["bookie_id"], settings, _with_framed(own, settings)))
     _check_clashes(members, {})
     return members

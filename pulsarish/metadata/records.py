@@ -50,6 +50,7 @@ __all__ = [
     "TopicRecord",
     "TopicSchedules",
     "UnderReplicated",
+    "VolumeRecord",
 ]
 
 
@@ -66,6 +67,15 @@ class LedgerIds(msgspec.Struct, frozen=True):
     token: str = ""
 
 
+class VolumeRecord(msgspec.Struct, frozen=True):
+    """One of several volumes of a bookie: a journal, a ledger and an index directory."""
+
+    directories: tuple[str, ...]  # journal, ledger, index
+    journal_position: int = 0  # all records of its journal below this one were durable
+    is_opened: bool = False  # it has had data
+    is_lost: bool = False  # it was given up for good
+
+
 class Cookie(msgspec.Struct, frozen=True):
     """A bookie's identity, equal in the metadata and in each of its directories (rule 7)."""
 
@@ -79,6 +89,8 @@ class Cookie(msgspec.Struct, frozen=True):
     token: str = ""
     journal_position: int = 0  # in metadata: all records of the journal below this one were durable
     limbo_times: int = 0  # in metadata: how often the bookie was in limbo
+    volume: str = ""  # in a directory: the volume's name; empty: the first or only one
+    volumes: dict[str, VolumeRecord] = {}  # in metadata, by name; empty: there is only one
 
 
 class BookieRegistration(msgspec.Struct, frozen=True):
@@ -100,6 +112,7 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     zone: str = ""
     region: str = ""
     free_bytes: int = 0  # for entry logs, registered in coarse steps; 0: not known
+    lost_directories: tuple[str, ...] = ()  # of volumes that have failed or were given up
 
 
 class ListenerAddresses(msgspec.Struct, frozen=True):

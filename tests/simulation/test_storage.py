@@ -42,6 +42,40 @@ def test_nothing_that_was_answered_is_lost(scenario: str) -> None:
     assert counts.unreadable == 0
 
 
+def test_a_bookie_with_two_volumes_loses_nothing() -> None:
+    counts = played("volumes")
+    assert counts.stored > 500
+    assert counts.fenced > 10
+    assert counts.verified > 1_000
+    assert counts.starts > 2 * len(SEEDS)
+    assert counts.unreadable == 0
+
+
+def test_each_volume_collects_its_garbage() -> None:
+    counts = played("volumes-garbage")
+    assert counts.collected > 10
+    assert counts.compacted > 10
+    assert counts.unreadable == 0
+
+
+def test_a_volume_in_limbo_puts_the_others_in_doubt() -> None:
+    counts = played("volumes-limbo")
+    assert counts.limbo > 0
+    assert counts.repaired > 0
+    assert counts.unreadable > 0
+
+
+def test_a_disk_that_dies_takes_its_volume_and_no_promise() -> None:
+    counts = played("dies")
+    assert counts.ends == 0
+    assert counts.volumes_gone > 0
+    running = played("dies-running")
+    assert running.ends == 0
+    assert running.volumes_failed == len(SEEDS)
+    assert running.starts == len(SEEDS)
+    assert running.repaired > 10
+
+
 def test_a_sync_that_fails_ends_the_process() -> None:
     assert played("syncs").ends > 2 * len(SEEDS)
 

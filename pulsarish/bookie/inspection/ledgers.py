@@ -52,7 +52,7 @@ async def ledgers_here(inspected: Inspected, indexes: Sequence[LedgerIndex]) -> 
     for index in indexes:
         after = -1
         while page := await index.ledgers(after, ROWS_MAX):
-            covered = [each for each, _ in page if limbo.covers(each)]
+            covered = [each for each, _ in page if limbo.covers(each, is_absent=False)]
             cleared = dict(zip(covered, await index.limbos_cleared(covered), strict=True))
             for ledger_id, row in page:
                 doubted = ledger_id in cleared and cleared[ledger_id] != limbo.times
@@ -80,7 +80,7 @@ async def facts_of(
     for index in indexes:
         (row,) = await index.ledger_rows([ledger_id])
         if row is not None:
-            doubted = limbo.covers(ledger_id)
+            doubted = limbo.covers(ledger_id, is_absent=False)
             if doubted:
                 doubted = await index.limbos_cleared([ledger_id]) != [limbo.times]
             return _facts(ledger_id, row, is_trashed=False, limbo=doubted)

@@ -11,6 +11,7 @@ records are older than the mark.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ class Journal:
         self._wake = asyncio.Event()
         self._progress: list[tuple[int, asyncio.Future[None]]] = []
         self._stopping = False
+        self._failure: Exception | None = None
         self._writer: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -127,12 +129,14 @@ class Journal:
         ``durable`` is called once the record is synced.
         """
         assert not self._stopping, "the journal is stopping"
+        self._check_failure()
         sequence = self.queue.append(kind, parts, size_bytes, durable)
         self._wake.set()
         return sequence
 
     def append_barrier(self, durable: Callable[[], None]) -> None:
         """Call ``durable`` once everything queued so far is synced."""
+        self._check_failure()
         self.queue.append_barrier(durable)
         self._wake.set()
 
@@ -140,9 +144,22 @@ class Journal:
         """Wait until the record ``sequence`` is durable."""
         if sequence < self.queue.synced_sequence:
             return
+        self._check_failure()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._progress.append((sequence, done))
         await done
+
+    def fail(self, error: Exception) -> None:
+        """Take, write and answer nothing any more: who waits for a sync gets ``OSError``."""
+        self._failure = error
+        waiting, self._progress = self._progress, []
+        for _, done in waiting:
+            if not done.done():
+                done.set_exception(_failed(error))
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise _failed(self._failure)
 
     def file_of(self, sequence: int) -> int:
         """Return the file in which the record ``sequence`` lies or will lie, or an older one."""
@@ -205,6 +222,7 @@ class Journal:
             group = self.queue.take()
             if group.size_bytes:
                 await self._write(group)
+            self._check_failure()
             self.queue.synced(group)
             self._report()
             self.queue.answer(group)
@@ -299,3 +317,7 @@ class Journal:
     async def _write_header(self, file: File, sequence: int) -> None:
         header = frame_header(self._file_id, self._record_key, sequence, self._instance_id)
         await file.write(0, header, sync=True)
+
+
+def _failed(error: Exception) -> OSError:
+    return OSError(errno.EIO, f"the volume of this journal has failed: {error}")

@@ -5,10 +5,12 @@ The oracle of ``workloads/storage.py`` must notice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from pulsarish.bookie import adds, bookie, cookies, store
+import msgspec
+
+from pulsarish.bookie import adds, bookie, cookies, store, volume_cookies
 from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.bookie.entry_logs.entry_log import Chunk, EntryLogs
@@ -23,8 +25,10 @@ from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.reads import Reader
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
+from pulsarish.bookie.volumes import Volumes
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
+from pulsarish.metadata.records import Cookie
 from pulsarish.model.errors import (
     BookieIOError,
     BookieReadOnly,
@@ -55,6 +59,13 @@ STORAGE_SCENARIOS: Final[dict[str, StorageSettings]] = {
     "full": StorageSettings(crash_seconds=0.0, full=True),
     "garbage": StorageSettings(crash_seconds=0.8, deleted_share=0.7),
     "metadata": StorageSettings(crash_seconds=0.8, deleted_share=0.3, slow_metadata=True),
+    "volumes": StorageSettings(volumes=2),
+    "volumes-garbage": StorageSettings(volumes=2, crash_seconds=0.8, deleted_share=0.7),
+    "volumes-limbo": StorageSettings(
+        volumes=2, crash_seconds=0.3, rot=True, journal_corruption="limbo"
+    ),
+    "dies": StorageSettings(volumes=3, crash_seconds=0.8, dies=True),
+    "dies-running": StorageSettings(volumes=2, crash_seconds=0.0, dies=True),
 }
 """Settings by what they stress."""
 
@@ -244,6 +255,39 @@ def _one_limbo(was: Any) -> object:
         await was(limbo, ledgers_below, reason)
 
     return enter
+
+
+def _whole_limbo_only(_was: object) -> object:
+    def covers(limbo: Limbo, ledger_id: int, *, is_absent: bool) -> bool:
+        assert is_absent in (True, False)
+        return ledger_id < limbo.ledgers_below
+
+    return covers
+
+
+def _knows_nothing(_was: object) -> object:
+    async def knows(_store: EntryStore, ledger_ids: Sequence[int]) -> list[bool]:
+        return [False] * len(ledger_ids)
+
+    return knows
+
+
+def _no_doubt(_was: object) -> object:
+    def is_doubtful(_volumes: Volumes, _ledger_id: int) -> bool:
+        return False
+
+    return is_doubtful
+
+
+def _lost_ones_used(was: Any) -> object:
+    """Open the volumes that were given up as if nothing had happened."""
+
+    def named(wanted: Cookie, stored: Cookie, known: dict[str, Any], triples: Any) -> object:
+        for name, record in known.items():
+            known[name] = msgspec.structs.replace(record, is_lost=False)
+        return was(wanted, stored, known, triples)
+
+    return named
 
 
 def _known_cookie_is_enough(_was: object) -> object:
@@ -440,12 +484,40 @@ STORAGE_MUTANTS: Final = (
         "limbo",
     ),
     _mutant(
+        "lost_volume_answers_negative",
+        "what may have been in a lost volume is unknown, not absent",
+        (7,),
+        replacing(Limbo, "covers", _whole_limbo_only),
+        "dies",
+    ),
+    _mutant(
+        "ledger_changes_its_volume",
+        "a ledger that a volume knows lies there, whatever is in memory",
+        (5, 7),
+        replacing(EntryStore, "knows", _knows_nothing),
+        "volumes",
+    ),
+    _mutant(
+        "failed_volume_forgotten_at_once",
+        "until all others know durably that a volume has failed, its ledgers get errors",
+        (5, 7),
+        replacing(Volumes, "_is_doubtful", _no_doubt),
+        "dies-running",
+    ),
+    _mutant(
+        "lost_volume_used_again",
+        "a volume that was given up is not used again: its ledgers went on elsewhere",
+        (5, 7),
+        replacing(volume_cookies, "_named", _lost_ones_used),
+        "dies",
+    ),
+    _mutant(
         "cookies_not_compared",
         "the cookies of all directories and of the metadata agree, or the bookie does not start",
         (7,),
         all_replaced(
             replacing(cookies, "decide_cookie", _known_cookie_is_enough),
-            replacing(cookies, "_refuse_if_promised", _refuse_nothing),
+            replacing(cookies, "refuse_if_promised", _refuse_nothing),
             replacing(store, "check_reaches", _any_journal),
         ),
         "wiped",
@@ -456,7 +528,7 @@ STORAGE_MUTANTS: Final = (
         (7,),
         # An empty journal would also be noticed, once the metadata know of an entry.
         all_replaced(
-            replacing(cookies, "_refuse_if_promised", _refuse_nothing),
+            replacing(cookies, "refuse_if_promised", _refuse_nothing),
             replacing(store, "check_reaches", _any_journal),
         ),
         "emptied",

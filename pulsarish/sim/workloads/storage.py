@@ -25,13 +25,13 @@ from typing import Any, Final, TypeVar
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.entry_logs.entry_log_format import LOG_SUFFIX
-from pulsarish.bookie.journal.journal_format import file_name
 from pulsarish.bookie.store import EntryStore
 from pulsarish.bookie.tree_memory import MEMORY_NAME
+from pulsarish.bookie.volumes import Volumes
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata.record_store import Records
-from pulsarish.model.errors import ConfigError, CorruptData
+from pulsarish.model.errors import BookieIOError, ConfigError, CorruptData
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.seams import World
@@ -106,6 +106,8 @@ class _Workload:
         self._after(settings.crash_seconds, self._power_cut)
         self._after(settings.bad_sync_seconds, self._bad_sync)
         self._after(settings.bad_sector_seconds, self._bad_sector)
+        if settings.dies:
+            sim.at(sim.faults.uniform(0.1, 0.8) * settings.seconds, self._disk_dies)
         if settings.forgets:
             sim.at(_FORGET_PAUSE_SECONDS, self._forget)
         self._after(settings.squeeze_seconds, lambda: squeeze(sim, node.disk))
@@ -236,6 +238,14 @@ class _Workload:
                 self.sim.faults.choice(("journal", "ledgers", "index", ""))
             )
 
+    def _disk_dies(self) -> None:
+        faults, disk = self.sim.faults, self._node.disk
+        place = f"/data/{faults.randrange(self._settings.volumes)}/"
+        disk.kill(place)
+        self._damaged = True
+        if faults.random() < 0.5:
+            self.sim.at(faults.uniform(0.0, 1.5), lambda: disk.dead_paths.pop(place, None))
+
     def _bad_sector(self) -> None:
         place = self._node.disk.draw_place(LOG_SUFFIX)
         if place is not None:
@@ -271,10 +281,11 @@ class _Workload:
     def _rot(self) -> None:
         bookie = self._serving
         assert bookie is not None
-        journal, faults = bookie.store.journal, self.sim.faults
+        store, faults = bookie.store, self.sim.faults
+        journal = store.journal
         if journal._offset <= journal._header_size:
             return
-        path = f"{self._config.journal_path}/{file_name(journal._file_id)}"
+        path = journal._path(journal._file_id)
         self._node.disk.flip_bit(path, faults.randrange(journal._offset), faults.randrange(8))
         self._damaged = self._may_refuse = self._rotten = True
         self._proof = (journal.queue.next_sequence, 0)
@@ -282,16 +293,23 @@ class _Workload:
 
     # -- work on the bookie
 
-    async def _on(self, work: Callable[[EntryStore], Coroutine[Any, Any, T]]) -> T | None:
-        """Run ``work`` on the bookie. Return ``None`` when it is not there or dies."""
+    async def _on(self, work: Callable[[EntryStore | Volumes], Coroutine[Any, Any, T]]) -> T | None:
+        """Run ``work`` on the bookie. Return ``None`` when it is not there or dies, or its disk
+        does.
+        """
         bookie = self._serving
         if bookie is None:
             return None
-        store = bookie.store
+        store = bookie.entries
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 return await self._node.run(lambda _world: work(store))
         except NodeDied:
+            return None
+        except (OSError, BookieIOError):
+            # As for a client: the outcome is unknown.
+            if not self._settings.dies:
+                raise
             return None
         except TimeoutError:
             raise AssertionError(f"the bookie does not answer {work}") from None
@@ -386,10 +404,10 @@ class _Workload:
         end the limbo.
         """
         bookie = self._serving
-        if bookie is None or not bookie.store.limbo.covers(ledger.ledger_id):
+        if bookie is None or ledger.ledger_id >= bookie.entries.limbo_below:
             return
 
-        times = bookie.store.limbo.times
+        times = bookie.entries.limbo_times
         written = await self._send(ledger, sorted(ledger.stored), recovery=True)
         # The worker that verified it may report late, when the bookie has lost something else
         # since.
@@ -428,7 +446,7 @@ class _Workload:
                 ledger.stored.update(dict.fromkeys(range(result.first, result.last + 1)))
                 ledger.lac = max(ledger.lac, result.last - 1)
 
-        async def add(store: EntryStore) -> bool:
+        async def add(store: EntryStore | Volumes) -> bool:
             done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
             def answer(results: list[AddResult]) -> None:
@@ -525,10 +543,19 @@ class _Workload:
         if self._serving is not None:
             await self._takes_entries()
             if not self._damaged:
-                await self._on(check_logs)
+                await self._check_logs()
         if settings.wiped:
             await self._start_wiped()
         self._count()
+
+    async def _check_logs(self) -> None:
+        bookie = self._lives[self._node.incarnation]
+        for volume in bookie.live:
+
+            async def check(_world: World, store: EntryStore = volume.store) -> None:
+                await check_logs(store)
+
+            await self._node.run(check)
 
     async def _collected(self) -> None:
         """Wait for a round of garbage collection that begins now."""
@@ -546,14 +573,19 @@ class _Workload:
         for bookie in self._lives.values():
             if bookie.is_ready:
                 counts.starts += 1
-                counts.collected += bookie.garbage.ledgers_deleted
-                counts.compacted += bookie.garbage.compactions
-                counts.postponed += bookie.garbage.logs_postponed
-                unreadable = bookie.garbage.unreadable_logs
-                assert self._damaged or not unreadable, (
-                    f"the disk is whole, and entry logs are kept for damaged: {unreadable}"
+                for garbage in [each.garbage for each in bookie.upkeep]:
+                    counts.collected += garbage.ledgers_deleted
+                    counts.compacted += garbage.compactions
+                    counts.postponed += garbage.logs_postponed
+                    unreadable = garbage.unreadable_logs
+                    assert self._damaged or not unreadable, (
+                        f"the disk is whole, and entry logs are kept for damaged: {unreadable}"
+                    )
+                counts.limbo += bookie.entries.limbo_times > 0
+                counts.volumes_failed += any(each.is_settled for each in bookie.volumes)
+                counts.volumes_gone += bool(bookie.lost_directories) and not any(
+                    each.failure for each in bookie.volumes
                 )
-                counts.limbo += bookie.store.limbo.times > 0
 
     async def _takes_entries(self) -> None:
         await asyncio.sleep(1.0)  # more than it needs to notice that there is space again

@@ -35,6 +35,10 @@ class StorageCounts:
     collected: int = 0
     compacted: int = 0
     postponed: int = 0
+    volumes_failed: int = 0
+    """Lives of the bookie in which a volume failed, and the others knew it durably."""
+    volumes_gone: int = 0
+    """Lives of the bookie that began without a volume that was lost."""
 
     def add(self, other: StorageCounts) -> None:
         for name in self.__slots__:

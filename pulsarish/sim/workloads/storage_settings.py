@@ -89,6 +89,10 @@ class StorageSettings:
     """``trash_grace_seconds`` of the bookie."""
     squeeze_seconds: float = 0.0
     """Mean pause between moments in which another program fills the disk; 0: none."""
+    volumes: int = 1
+    """The volumes of the bookie."""
+    dies: bool = False
+    """The disk of one volume dies during the load, and may come back as it was."""
     log_size_bytes: int = 1 << 13
     """Size of an entry log."""
 
@@ -104,6 +108,16 @@ def bookie_config(settings: StorageSettings) -> BookieConfig:
     )
     if settings.deleted_share or settings.forgets:
         config = msgspec.structs.replace(config, gc_interval_seconds=0.2)
+    if settings.volumes > 1:
+        places = [f"/data/{number}" for number in range(settings.volumes)]
+        config = msgspec.structs.replace(
+            config,
+            journal_directories=tuple(f"{place}/journal" for place in places),
+            ledger_directories=tuple(f"{place}/ledgers" for place in places),
+            index_directories=tuple(f"{place}/index" for place in places),
+            volume_loss="limbo" if settings.dies else "refuse",
+            write_cache_size_bytes=settings.volumes * config.write_cache_size_bytes,
+        )
     if settings.rot:
         # Damaged data must still be needed at the next start.
         config = msgspec.structs.replace(

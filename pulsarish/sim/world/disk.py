@@ -176,6 +176,8 @@ class SimDisk:
         self.read_failure_chance = 0.0
         self.write_failure_chance = 0.0
         self.short_write_chance = 0.0  # a write that fails may also leave a part of itself
+        self.dead_paths: dict[str, None] = {}
+        """Beginnings of paths on a disk of the machine that has died: nothing works there."""
         self.sync_failed: Callable[[str], None] | None = None
         """Called with the path when a sync fails."""
         self._failing_syncs: list[str] = []
@@ -198,6 +200,11 @@ class SimDisk:
         draw = self.random.random
         slow = draw() * SLOW_SYNC_SECONDS if draw() < SLOW_SYNC_CHANCE else 0.0
         return (SYNC_SECONDS * (0.5 + draw()) + slow) * self.slowness
+
+    def check_alive(self, path: str) -> None:
+        """Raise ``DiskFault`` for a path on a disk that has died."""
+        if any(path.startswith(each) for each in self.dead_paths):
+            raise DiskFault(errno.EIO, f"{self.name}: the disk of {path} has died", path)
 
     # -- names
 
@@ -258,6 +265,7 @@ class SimDisk:
         return max(0, self.capacity_bytes - self.used_bytes())
 
     def need(self, path: str, more_bytes: int) -> None:
+        self.check_alive(path)
         full = more_bytes > self.free_bytes()
         for part in self._filled_paths if more_bytes > 0 else ():
             if part in path:
@@ -286,8 +294,11 @@ class SimDisk:
         part = next((each for each in self._failing_syncs if each in path), None)
         if part is not None:
             self._failing_syncs.remove(part)
-        failed = part is not None or (
-            self.sync_failure_chance > 0 and self.random.random() < self.sync_failure_chance
+        dead = any(path.startswith(each) for each in self.dead_paths)
+        failed = (
+            part is not None
+            or dead
+            or (self.sync_failure_chance > 0 and self.random.random() < self.sync_failure_chance)
         )
         if failed:
             self.trace(f"disk {self.name} sync of {path} fails")
@@ -308,6 +319,7 @@ class SimDisk:
     def check_readable(
         self, path: str, inode: Inode | None, offset: int = 0, size: int = 0
     ) -> None:
+        self.check_alive(path)
         failed = self.read_failure_chance > 0 and self.random.random() < self.read_failure_chance
         if inode is not None and inode.bad_sectors and size > 0:
             sectors = range(offset // SECTOR_BYTES, (offset + size - 1) // SECTOR_BYTES + 1)
@@ -315,6 +327,13 @@ class SimDisk:
         if failed:
             self.trace(f"disk {self.name} read of {path} fails")
             raise DiskFault(errno.EIO, f"{self.name}: cannot read {path}", path)
+
+    def kill(self, path: str) -> None:
+        """Let everything below a path fail until ``heal``, or until it is taken out of
+        ``dead_paths``. What was durable stays.
+        """
+        self.dead_paths[path] = None
+        self.trace(f"disk {self.name} has died below {path}")
 
     def flip_bit(self, path: str, offset_bytes: int, bit: int = 0) -> None:
         """Flip one bit on the medium (bit rot). Every later read returns the changed byte."""
@@ -434,6 +453,7 @@ class SimDisk:
         self.read_failure_chance = 0.0
         self.write_failure_chance = 0.0
         self.short_write_chance = 0.0
+        self.dead_paths.clear()
         self._failing_syncs.clear()
         self._filled_paths.clear()
 

@@ -135,6 +135,7 @@ class SimFiles:
 
         def job() -> Job[Inode]:
             yield disk.draw_write_seconds()
+            disk.check_alive(path)
             if not create:
                 if path not in disk.names:
                     raise FileNotFoundError(errno.ENOENT, f"{disk.name}: no such file", path)
@@ -162,6 +163,7 @@ class SimFiles:
         disk = self._disk
 
         def job() -> Job[None]:
+            disk.check_alive(path)
             temporary, inode = path + _REPLACING, Inode()
             disk.make_directory(directory_of(path))
             disk.link(temporary, inode)
@@ -183,6 +185,7 @@ class SimFiles:
             directory = directory_of(path)
             assert directory_of(new_path) == directory, "a file keeps its directory"
             yield disk.draw_write_seconds()
+            disk.check_alive(path)
             if path not in disk.names:
                 raise FileNotFoundError(errno.ENOENT, f"{disk.name}: no such file", path)
             if new_path in disk.names:
@@ -203,6 +206,7 @@ class SimFiles:
             touched: dict[str, None] = {}
             for path in paths:
                 yield disk.draw_write_seconds()
+                disk.check_alive(path)
                 if path in disk.names:
                     disk.unlink(path)
                 touched[directory_of(path)] = None
@@ -217,6 +221,7 @@ class SimFiles:
 
         def job() -> Job[Sequence[str]]:
             yield disk.draw_read_seconds()
+            disk.check_alive(directory)
             return [name for name in disk.list(directory) if not name.endswith(_REPLACING)]
 
         return await self._lane(_DIRECTORY_LANE).run(job())
@@ -226,6 +231,7 @@ class SimFiles:
 
         def job() -> Job[int]:
             yield disk.draw_read_seconds()
+            disk.check_alive(directory)
             return disk.free_bytes()
 
         return await self._lane(_DIRECTORY_LANE).run(job())
@@ -235,6 +241,7 @@ class SimFiles:
 
         def job() -> Job[None]:
             yield disk.draw_write_seconds()
+            disk.check_alive(directory)
             disk.make_directory(directory)
             disk.lock(directory, self._process)
 

@@ -186,6 +186,7 @@ class SimIndex:
         self._lane = lane
         self._closed = False
         self._failure: OSError | None = None
+        disk.check_alive(directory)
         state = disk.indexes.setdefault(directory, IndexState())
         if state.opener is not None:
             raise OSError(

@@ -101,6 +101,30 @@ def test_an_entry_log_header_is_of_its_log() -> None:
     ("overrides", "refusal"),
     [
         (["journal_directory=d", "ledger_directory=d/"], "must differ"),
+        (["journal_directory=/a,/b"], "journal_directory = '/a,/b' names several directories"),
+        (["index_directory=/a,/b"], "index_directory = '/a,/b' names several directories"),
+        (["journal_directories=/a,/b"], "journal_directories has 2, ledger_directories has 0"),
+        (
+            ["journal_directories=/a,/b", "ledger_directories=/c,/d", "index_directories=/e"],
+            "index_directories has 1 directories: each volume needs one of each",
+        ),
+        (
+            [
+                "journal_directory=/x",
+                "journal_directories=/a",
+                "ledger_directories=/c",
+                "index_directories=/e",
+            ],
+            "journal_directory and journal_directories are given",
+        ),
+        (
+            ["journal_directories=/a,", "ledger_directories=/c,/d", "index_directories=/e,/f"],
+            "have an empty name",
+        ),
+        (
+            ["journal_directories=/a,/b", "ledger_directories=/c,/d", "index_directories=/e,/a/"],
+            "must differ",
+        ),
         (["read_only_free_bytes=1000"], "read_only_free_bytes = 1000"),
         (["reserved_bytes=1000"], "reserved_bytes = 1000 must cover"),
         (["bookie_id=a/b"], "bookie_id"),
@@ -121,6 +145,7 @@ def test_every_option_is_described_and_the_defaults_fit() -> None:
         "/x/ledgers",
         "/x/index",
     )
+    assert config.volumes() == [config]
     text = print_config(BookieConfig)
     for field in msgspec.structs.fields(BookieConfig):
         assert f"{field.name} =" in text or f"[{field.name}]" in text

@@ -171,7 +171,7 @@ def test_it_takes_two_looks_and_the_grace_of_the_trash() -> None:
         await collect(bench)
         await asyncio.sleep(80.0)
         await collect(bench)
-        assert bench.bookie.garbage.strays.ledgers_count == 1
+        assert bench.bookie.garbage.stray_ledgers_count == 1
         assert await held(bench) == list(range(30))
         await asyncio.sleep(20.0)
         await collect(bench)
@@ -310,7 +310,7 @@ def test_a_repair_names_a_bookie_only_while_its_copies_are_spared(
     metadata = ledger((0, "lost"))
     store: Any = Refusing(metadata, now)
     unused: Any = None
-    repair = LedgerRepair(unused, LedgerOptions(), unused, store, unused, unused, unused, 1)
+    repair = LedgerRepair(LedgerOptions(), unused, store, unused, unused, unused, 1)
     part = Part(0, 29, 0, "lost")
     assert asyncio.run(repair._swing(metadata, 1, part, "target", read)) is bool(stored)
     assert store.stored == stored
