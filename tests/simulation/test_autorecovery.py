@@ -877,6 +877,46 @@ def test_a_bookie_in_limbo_is_made_whole_ledger_by_ledger_and_vouches_again() ->
     play(scenario)
 
 
+def test_the_ledgers_of_a_volume_that_fails_are_copied_into_the_others() -> None:
+    places = ("/data/0", "/data/1")
+    settings: dict[str, Any] = {
+        f"{kind}_directories": tuple(f"{place}/{kind}" for place in places)
+        for kind in ("journal", "ledger", "index")
+    }
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3, settings)
+        client = await cluster.client()
+        writers = [await written(client) for _ in range(6)]
+        name = cluster.name_of(writers[0].metadata.last_segment.members[0])
+        node, bookie = sim.nodes[name], cluster.running[name]
+        failing = bookie.volumes[1]
+
+        async def inside(_world: object) -> list[bool]:
+            return await failing.store.knows([writer.ledger_id for writer in writers])
+
+        there = await node.run(inside)
+        assert any(there)
+        assert not all(there)
+        node.disk.kill("/data/1/")
+        await until_mended(client)
+        assert bookie.lost_directories == failing.config.paths
+        assert node.alive
+        member = bookie.instance_id
+        for writer in writers:
+            assert await client.do(client.ledgers.in_limbo(writer.ledger_id, [member])) == []
+        # Not by another bookie, which would leave this one short of copies for good.
+        assert [(await metadata(client, each.ledger_id)).segments for each in writers] == [
+            each.metadata.segments for each in writers
+        ]
+        for writer in writers:
+            place = writer.metadata.last_segment.members.index(member)
+            await alone(cluster, client, writer.ledger_id, place)
+            await client.do(client.world.clock.sleep(2.0))
+
+    play(scenario)
+
+
 def test_a_bookie_that_comes_into_limbo_again_is_made_whole_again() -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 4)
