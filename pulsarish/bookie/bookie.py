@@ -142,7 +142,7 @@ class Bookie:
 
     @property
     def lost_directories(self) -> list[str]:
-        """The directories of volumes that have failed or were given up."""
+        """The configured directories of volumes that have failed or were given up."""
         return [] if self._several is None else self._several.lost_directories
 
     @property
@@ -152,8 +152,8 @@ class Bookie:
             return []
         gone = ", ".join(self.lost_directories)
         lost = (
-            f"volumes have failed or were given up ({gone}): their ledgers are copied again by "
-            "auto-recovery. Put in another disk, empty the directories, and start the bookie with "
+            f"volumes have failed or were given up ({gone}): auto-recovery copies their ledgers "
+            "again. Put in another disk, empty the directories, and start the bookie with "
             "them, or take them out of the lists"
         )
         return [lost] * bool(gone) + [
@@ -351,12 +351,11 @@ class Bookie:
     async def _lock_directories(self) -> dict[str, str]:
         """Lock all directories. Return those of several volumes that cannot be used, and why."""
         unusable: dict[str, str] = {}
-        volumes = self.config.volumes()
-        for directory in [path for volume in volumes for path in volume.paths]:
+        for directory in self.config.all_paths:
             try:
                 await self._world.files.lock(directory)
             except OSError as error:
-                if len(volumes) == 1:
+                if len(self.config.volumes()) == 1:
                     raise
                 unusable[directory] = str(error)
         return unusable

@@ -468,6 +468,11 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The journal, ledger and index directory of a bookie with one volume."""
         return [self.journal_path, self.ledger_path, self.index_path]
 
+    @property
+    def all_paths(self) -> list[str]:
+        """The directories of all volumes."""
+        return [path for volume in self.volumes() for path in volume.paths]
+
     def volumes(self) -> list[BookieConfig]:
         """Return the configuration of each volume, as of a bookie that has only this one.
 
@@ -554,7 +559,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
                     "journal_directories, ledger_directories and index_directories have an empty "
                     "name: leave it out of all three"
                 )
-        paths = [path for volume in self.volumes() for path in volume.paths]
+        paths = self.all_paths
         if len(dict.fromkeys(path.rstrip("/") for path in paths)) != len(paths):
             raise ConfigError(
                 "journal, ledger and index directories must differ, not be " + ", ".join(paths)

@@ -84,6 +84,12 @@ class BookieHttp:
             "directory",
             lambda: {each.config.ledger_path: each.state for each in bookie.volumes},
         )
+        read(
+            "pulsarish_bookie_lost_directories",
+            "gauge",
+            "Configured directories of volumes that have failed or were given up.",
+            lambda: len(bookie.lost_directories),
+        )
         metrics.read_each(
             "pulsarish_bookie_volume_free_bytes",
             "gauge",

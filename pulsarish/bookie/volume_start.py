@@ -68,7 +68,7 @@ async def open_volumes(
         world.tasks,
         world.random,
         agreed.cookie.instance_id,
-        open_max=config.open_ledgers_max,
+        config=config,
         on_change=on_change,
     )
     lost = dict(agreed.lost)
@@ -100,7 +100,7 @@ async def open_volumes(
     await _share(limbos)
     for volume in volumes.live:
         volume.store.states.enter_limbo()
-    volumes.begin(start.where_lost)
+    volumes.begin()
     return volumes, msgspec.structs.replace(agreed.cookie, volumes=start.known)
 
 
@@ -119,16 +119,6 @@ class _Start:
         self._world = world
         self._guarded = guarded
         self._config = config
-
-    @property
-    def where_lost(self) -> list[str]:
-        """The directories of lost volumes."""
-        return [
-            directory
-            for record in self.known.values()
-            if record.is_lost
-            for directory in record.directories
-        ]
 
     async def give_up(self, lost: Mapping[str, str], limbos: Sequence[Limbo], times: int) -> None:
         """Give up volumes, in the other volumes durably. ``times``: how many limbos there were."""

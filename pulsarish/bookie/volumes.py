@@ -207,7 +207,7 @@ class Volumes:
         rng: random.Random,
         instance_id: str,
         *,
-        open_max: int,
+        config: BookieConfig,
         on_change: Callable[[], None],
     ) -> None:
         self.volumes = list(volumes)
@@ -218,7 +218,7 @@ class Volumes:
         """Set when the bookie stops: from then on a volume that fails ends the process."""
         self._tasks = tasks
         self._rng = rng
-        self._open_max = open_max
+        self._open_max = config.open_ledgers_max
         self._on_change = on_change
         self._homes: dict[int, Volume] = {}
         # ledgers that must keep their entry in ``_homes``: something that uses it is under way
@@ -226,7 +226,7 @@ class Volumes:
         # raised whenever what was found in the indexes may not be true any more
         self._epoch = 0
         self._numbers = 0
-        self._gone: list[str] = []
+        self._configured = config.all_paths
         self._settling = asyncio.Lock()
 
     # -- what is there
@@ -263,22 +263,20 @@ class Volumes:
 
     @property
     def lost_directories(self) -> list[str]:
-        """The directories of volumes that have failed or were given up."""
-        failed = [volume for volume in self.volumes if volume.failure is not None]
-        return [*self._gone, *(path for volume in failed for path in volume.config.paths)]
+        """The configured directories that are not used: their volumes have failed or were given
+        up.
+        """
+        used = [path for volume in self.live for path in volume.config.paths]
+        return [path for path in self._configured if path not in used]
 
     @property
     def settled_names(self) -> list[str]:
         """The volumes whose failure all others know durably."""
         return [volume.name for volume in self.volumes if volume.is_settled]
 
-    def begin(self, gone: Sequence[str]) -> None:
-        """Serve the volumes that are open.
-
-        ``gone``: the directories of volumes that were given up.
-        """
+    def begin(self) -> None:
+        """Serve the volumes that are open, and none that has failed before."""
         self.volumes = self.live
-        self._gone = [*gone]
         self.is_serving = True
 
     # -- failures

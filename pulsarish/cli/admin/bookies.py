@@ -65,11 +65,10 @@ def list_bookies(admin: Admin, output: str) -> None:
     """
     found = admin.bookies.list()
     columns = ["bookie_id", "instance_id", "address", "host", "read_only"]
+    sometimes = ["read_only_reason", "lost_directories"]
     print_table(
         found,
-        [*columns, "read_only_reason"]
-        if any(row.get("read_only_reason") for row in found)
-        else columns,
+        columns + [each for each in sometimes if any(row.get(each) for row in found)],
         output,
     )
     say_if_off(admin, is_needed=False)

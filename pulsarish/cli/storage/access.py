@@ -45,7 +45,7 @@ def bookie_config(command: F) -> F:
 
 def check_directories(config: BookieConfig) -> None:
     """Raise ``NotFound`` where a directory of the bookie is not there."""
-    for directory in (config.journal_path, config.ledger_path, config.index_path):
+    for directory in config.all_paths:
         if not Path(directory).is_dir():
             raise NotFound(f"there is no directory {directory}: use the options of the bookie")
 
