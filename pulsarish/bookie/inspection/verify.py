@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from pulsarish.bookie.entry_logs.entry_log import Chunk
 from pulsarish.bookie.inspection.directories import Damage, Inspected
 from pulsarish.bookie.inspection.journals import (
     check_journal,
@@ -116,6 +115,18 @@ class Counts:
     log_entries: int = 0
     log_bytes: int = 0
     metadata_ledgers: int = 0
+
+
+@dataclass(slots=True)
+class _LogRead:
+    """What one pass over a log found."""
+
+    entries: int = 0
+    size_bytes: int = 0
+    damages: dict[int, tuple[str, int | None]] = field(default_factory=dict)
+    """By offset: why it cannot be read, and of which ledger it is, where that is known."""
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    """Confirmed entries that the index did not have."""
 
 
 class Verification:
@@ -323,9 +334,13 @@ class Verification:
             for log_id in logs.ids:
                 if log_id not in begun:
                     await self._add_unknown_log(log_id, logs.path(log_id))
-                missing = await self._verify_log(log_id, logs, indexes, facts)
-                if missing:
-                    await self._look_for(missing, logs.path(log_id))
+                read = await self._read_log(log_id, logs, indexes, facts)
+                self.counts.log_entries += read.entries
+                self.counts.log_bytes += read.size_bytes
+                if read.damages:
+                    await self._add_damages(read.damages, log_id, logs, indexes)
+                if read.missing:
+                    await self._look_for(read.missing, logs.path(log_id))
                 self.counts.logs += 1
                 self._progress("entry logs read", self.counts.logs)
 
@@ -344,35 +359,33 @@ class Verification:
             path,
         )
 
-    async def _verify_log(
+    async def _read_log(
         self,
         log_id: int,
         logs: InspectedLogs,
         indexes: Sequence[LedgerIndex],
         facts: dict[int, LedgerFacts],
-    ) -> list[tuple[int, int]]:
-        """Return confirmed entries of the log that the index does not have."""
-        missing: list[tuple[int, int]] = []
-        path = logs.path(log_id)
+    ) -> _LogRead:
+        read = _LogRead()
         async for chunk in logs.walk(log_id):
             if isinstance(chunk, Damage):
                 if chunk.is_damage:
-                    self._add(
-                        Finding(
-                            FindingKind.LOG_DAMAGED,
-                            chunk.reason,
-                            "nothing, unless entries are missing or unreadable, too: no row of "
-                            "the index needs this place",
-                            path=chunk.path,
-                            offset=chunk.offset,
-                        ),
-                        f"{chunk.path}:{chunk.offset}",
-                    )
+                    read.damages[chunk.offset] = (chunk.reason, None)
                 continue
             here = facts.get(chunk.ledger_id)
             for first in range(0, len(chunk.locations), _PAGE_ENTRIES):
                 some = chunk.locations[first : first + _PAGE_ENTRIES]
-                entry_ids = await self._good_entries(logs, chunk, some, path)
+                entry_ids: list[int] = []
+                for location, data in zip(some, await logs.read(some), strict=True):
+                    if isinstance(data, FileNotFoundError):
+                        continue  # collected meanwhile
+                    read.entries += 1
+                    read.size_bytes += location[2]
+                    why = reason_of(data, chunk.ledger_id, None)
+                    if isinstance(data, OSError) or why:
+                        read.damages[location[1]] = (why, chunk.ledger_id)
+                    else:
+                        entry_ids.append(peek_ids(data)[2])
                 # No entry above the LAC was acknowledged, and a ledger in the trash is not read.
                 wanted = (
                     [each for each in entry_ids if each <= here.lac]
@@ -380,38 +393,38 @@ class Verification:
                     else []
                 )
                 absent = await _absent(indexes, chunk.ledger_id, wanted)
-                missing += [(chunk.ledger_id, entry_id) for entry_id in absent]
+                read.missing += [(chunk.ledger_id, entry_id) for entry_id in absent]
                 await self._rate(sum(location[2] for location in some))
-        return missing
+        return read
 
-    async def _good_entries(
-        self, logs: InspectedLogs, chunk: Chunk, locations: Sequence[Location], path: str
-    ) -> list[int]:
-        """Return the entries of a chunk that match their checksums."""
-        good: list[int] = []
-        for location, data in zip(locations, await logs.read(locations), strict=True):
-            self.counts.log_entries += 1
-            self.counts.log_bytes += location[2]
-            why = reason_of(data, chunk.ledger_id, None)
-            if isinstance(data, FileNotFoundError):
-                continue  # collected meanwhile
-            if isinstance(data, OSError) or why:
-                # One that the index needs was found by the pass over the index.
+    async def _add_damages(
+        self,
+        damages: dict[int, tuple[str, int | None]],
+        log_id: int,
+        logs: InspectedLogs,
+        indexes: Sequence[LedgerIndex],
+    ) -> None:
+        """Add what is still damaged at a second look: the end of a log may have been written
+        meanwhile.
+
+        What the index needs of it was found by the pass over the index.
+        """
+        path = logs.path(log_id)
+        again = (await self._read_log(log_id, logs, indexes, {})).damages
+        for offset, (reason, ledger_id) in again.items():
+            if offset in damages:
                 self._add(
                     Finding(
                         FindingKind.LOG_DAMAGED,
-                        why,
+                        reason,
                         "nothing, unless entries are missing or unreadable, too: the bookie "
                         "serves no entry from here, and compaction leaves it out",
                         path=path,
-                        offset=location[1],
-                        ledger_id=chunk.ledger_id,
+                        offset=offset,
+                        ledger_id=ledger_id,
                     ),
-                    f"{path}:{location[1]}",
+                    f"{path}:{offset}",
                 )
-                continue
-            good.append(peek_ids(data)[2])
-        return good
 
     async def _look_for(self, missing: Sequence[tuple[int, int]], path: str) -> None:
         """Add what neither the journal nor the index has by now."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pulsarish.bookie.inspection.logs import InspectedLogs
 from pulsarish.bookie.inspection.verify import Verification
 from pulsarish.bookie.ledger_index import entry_key
 from pulsarish.bookie.store import EntryStore
@@ -296,3 +297,24 @@ def test_every_byte_that_is_read_counts_for_the_rate(disks: BookieDisks) -> None
     result = disks.command("verify", "--rate", "0")
     assert result.exit_code == 2
     assert "would never end" in result.output
+
+
+def test_a_place_that_is_whole_at_the_second_look_is_no_damage(
+    disks: BookieDisks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bookie may be writing the end of its log while it is read."""
+    read, half_written = InspectedLogs.read, [True]
+
+    async def racing(logs: InspectedLogs, locations: Any) -> Any:
+        found = await read(logs, locations)
+        if half_written and len(locations) == ENTRIES:  # a chunk, not a page of the index
+            half_written.pop()
+            found[0] = bytes(len(found[0]))  # type: ignore[arg-type]
+        return found
+
+    monkeypatch.setattr(InspectedLogs, "read", racing)
+    assert verified(disks)[::2] == (0, [])
+    assert not half_written
+    monkeypatch.undo()
+    flip(Path(disks.rows("entry-log", "dump", "0")[0]["file"]), 24 + 9)
+    assert "log-damaged" in {each["finding"] for each in verified(disks)[2]}
