@@ -8,7 +8,7 @@ deletes them. An entry is here if the index has it, or if a start would replay i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -30,6 +30,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie
 from pulsarish.model.errors import BookieIOError, CorruptData
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.wire.json_record import decode_record
 from pulsarish.wire.record import peek_ids
 
 __all__ = ["Counts", "Finding", "FindingKind", "Verification"]
@@ -51,6 +52,7 @@ class FindingKind(StrEnum):
     LEDGER_MISSING = "ledger-missing"
     ENTRIES_MISSING = "entries-missing"
     LEDGER_UNNAMED = "ledger-unnamed"
+    METADATA = "metadata"
 
 
 @dataclass(slots=True)
@@ -428,21 +430,15 @@ class Verification:
 
     async def _look_for(self, missing: Sequence[tuple[int, int]], path: str) -> None:
         """Add what neither the journal nor the index has by now."""
-        # The journal first: what leaves it is in the index then.
-        replayed = await entries_above_mark(self._inspected)
-        async with self._opened() as (indexes, _):
-            facts = {each.ledger_id: each for each in await ledgers_here(self._inspected, indexes)}
+        async with self._look() as look:
             by_ledger: dict[int, list[int]] = {}
             for ledger_id, entry_id in missing:
-                here = facts.get(ledger_id)
-                if (
-                    here is not None
-                    and not here.is_trashed
-                    and entry_id not in replayed.get(ledger_id, {})
-                ):
+                here = look.facts.get(ledger_id)
+                pending = look.replayed.get(ledger_id, {})
+                if here is not None and not here.is_trashed and entry_id not in pending:
                     by_ledger.setdefault(ledger_id, []).append(entry_id)
             for ledger_id, entry_ids in by_ledger.items():
-                absent = await _absent(indexes, ledger_id, entry_ids)
+                absent = await _absent(look.indexes, ledger_id, entry_ids)
                 if absent:
                     self._add(
                         Finding(
@@ -456,31 +452,35 @@ class Verification:
                         ledger_id,
                     )
 
+    @asynccontextmanager
+    async def _look(self) -> AsyncIterator[_Look]:
+        """Yield what is here now."""
+        # The journal first: what leaves it is in the index then.
+        replayed = await entries_above_mark(self._inspected)
+        async with self._opened() as (indexes, _):
+            facts = {each.ledger_id: each for each in await ledgers_here(self._inspected, indexes)}
+            yield _Look(indexes, facts, replayed)
+
     async def _verify_metadata(self, records: Records) -> None:
         instance_id = await self._inspected.instance_id()
-        async with self._opened() as (indexes, _):
-            local = [each.ledger_id for each in await ledgers_here(self._inspected, indexes)]
-        await self._find_unnamed(records, local)
-        async for branch in ledger_ids(records):
-            for first in range(0, len(branch), _PAGE_ENTRIES):
-                some = [paths.ledger(each) for each in branch[first : first + _PAGE_ENTRIES]]
-                found = await records.get_many(some, LedgerMetadata)
-                self.counts.metadata_ledgers += len(found)
-                await self._find_missing(
-                    records, instance_id, [each[0] for each in found if each is not None]
-                )
-                self._progress("ledgers of the metadata compared", self.counts.metadata_ledgers)
+        # A later look is taken only of what this one lacks.
+        async with self._look() as look:
+            await self._find_unnamed(records, look)
+            async for branch in ledger_ids(records):
+                for first in range(0, len(branch), _PAGE_ENTRIES):
+                    some = branch[first : first + _PAGE_ENTRIES]
+                    named = await self._named(records, instance_id, some)
+                    suspects = await look.without_entries(instance_id, named)
+                    if suspects:
+                        await self._look_for_missing(records, instance_id, list(suspects))
+                    self.counts.metadata_ledgers += len(some)
+                    self._progress("ledgers of the metadata compared", self.counts.metadata_ledgers)
 
-    async def _find_unnamed(self, records: Records, local: Sequence[int]) -> None:
-        async with self._opened() as (indexes, _):
-            trashed = {
-                each.ledger_id
-                for each in await ledgers_here(self._inspected, indexes)
-                if each.is_trashed
-            }
+    async def _find_unnamed(self, records: Records, look: _Look) -> None:
+        local = [each.ledger_id for each in look.facts.values() if not each.is_trashed]
         for first in range(0, len(local), _PAGE_ENTRIES):
-            some = [each for each in local[first : first + _PAGE_ENTRIES] if each not in trashed]
-            nodes = await records.nodes([paths.ledger(each) for each in some]) if some else []
+            some = local[first : first + _PAGE_ENTRIES]
+            nodes = await records.nodes([paths.ledger(each) for each in some])
             for ledger_id, node in zip(some, nodes, strict=True):
                 if node is None:
                     self._add(
@@ -495,26 +495,42 @@ class Verification:
                         ledger_id,
                     )
 
-    async def _find_missing(
-        self, records: Records, instance_id: str, named: Iterable[LedgerMetadata]
+    async def _named(
+        self, records: Records, instance_id: str, some: Sequence[int]
+    ) -> list[LedgerMetadata]:
+        """Return the closed ones of these ledgers that name the bookie."""
+        found: list[LedgerMetadata] = []
+        nodes = await records.nodes([paths.ledger(each) for each in some])
+        for ledger_id, node in zip(some, nodes, strict=True):
+            if node is None:
+                continue
+            path = paths.ledger(ledger_id)
+            try:
+                ledger = decode_record(node.data, LedgerMetadata, path)
+            except CorruptData as error:
+                decides = "put the metadata back from a backup: pulsarish metadata restore"
+                self._add(
+                    Finding(
+                        FindingKind.METADATA, str(error), decides, path=path, ledger_id=ledger_id
+                    ),
+                    ledger_id,
+                )
+                continue
+            if ledger.state is LedgerState.CLOSED and any(
+                instance_id in segment.members for segment in ledger.segments
+            ):
+                found.append(ledger)
+        return found
+
+    async def _look_for_missing(
+        self, records: Records, instance_id: str, suspects: Sequence[int]
     ) -> None:
-        wanted = [
-            each
-            for each in named
-            if each.state is LedgerState.CLOSED
-            and any(instance_id in segment.members for segment in each.segments)
-        ]
-        if not wanted:
-            return
-        suspects = await self._without_entries(instance_id, wanted)
-        if not suspects:
-            return
-        # Entries may be on their way from the journal, and the ledger may be deleted.
-        again = await records.get_many([paths.ledger(each) for each in suspects], LedgerMetadata)
-        current = [each[0] for each in again if each is not None]
-        for ledger_id, (entry_ids, is_here) in (
-            await self._without_entries(instance_id, current)
-        ).items():
+        """Add what is still missing: the ledger may have been deleted, or repaired."""
+        named = await self._named(records, instance_id, suspects)
+        async with self._look() as look:
+            missing = await look.without_entries(instance_id, named)
+        for ledger_id, entry_ids in missing.items():
+            is_here = ledger_id in look.facts or ledger_id in look.replayed
             self._add(
                 Finding(
                     FindingKind.ENTRIES_MISSING if is_here else FindingKind.LEDGER_MISSING,
@@ -528,35 +544,41 @@ class Verification:
                 ledger_id,
             )
 
-    async def _without_entries(
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a bookie had at one time. ``replayed``: entries that a start would take from the
+    journal, by ledger.
+    """
+
+    indexes: Sequence[LedgerIndex]
+    facts: dict[int, LedgerFacts]
+    replayed: dict[int, dict[int, None]]
+
+    async def without_entries(
         self, instance_id: str, named: Sequence[LedgerMetadata]
-    ) -> dict[int, tuple[list[int], bool]]:
-        """Return the entries that each closed ledger should have here and has not, and whether the
-        ledger is here at all.
+    ) -> dict[int, list[int]]:
+        """Return the entries that each of these closed ledgers should have here and has not.
 
         A ledger in the trash or in limbo is left out: the bookie repairs these by itself.
         """
-        replayed = await entries_above_mark(self._inspected)
-        found: dict[int, tuple[list[int], bool]] = {}
-        async with self._opened() as (indexes, _):
-            facts = {each.ledger_id: each for each in await ledgers_here(self._inspected, indexes)}
-            for ledger in named:
-                here = facts.get(ledger.ledger_id)
-                if here is not None and (here.is_trashed or here.limbo):
-                    continue
-                pending = replayed.get(ledger.ledger_id, {})
-                entry_ids: list[int] = []
-                for first in range(0, ledger.last_entry + 1, _PAGE_ENTRIES):
-                    last = min(first + _PAGE_ENTRIES - 1, ledger.last_entry)
-                    wanted = [
-                        entry_id
-                        for entry_id in range(first, last + 1)
-                        if entry_id not in pending and instance_id in ledger.write_set(entry_id)
-                    ]
-                    entry_ids += await _absent(indexes, ledger.ledger_id, wanted)
-                if entry_ids:
-                    is_here = here is not None or bool(pending)
-                    found[ledger.ledger_id] = (entry_ids, is_here)
+        found: dict[int, list[int]] = {}
+        for ledger in named:
+            here = self.facts.get(ledger.ledger_id)
+            if here is not None and (here.is_trashed or here.limbo):
+                continue
+            pending = self.replayed.get(ledger.ledger_id, {})
+            entry_ids: list[int] = []
+            for first in range(0, ledger.last_entry + 1, _PAGE_ENTRIES):
+                last = min(first + _PAGE_ENTRIES - 1, ledger.last_entry)
+                wanted = [
+                    entry_id
+                    for entry_id in range(first, last + 1)
+                    if entry_id not in pending and instance_id in ledger.write_set(entry_id)
+                ]
+                entry_ids += await _absent(self.indexes, ledger.ledger_id, wanted)
+            if entry_ids:
+                found[ledger.ledger_id] = entry_ids
         return found
 
 

@@ -26,6 +26,7 @@ from pulsarish.model.ledger_metadata import (
     PurposeKind,
     Segment,
 )
+from pulsarish.runtime.seams import Op
 from tests.support.bookie_disks import INSTANCE, BookieDisks
 from tests.support.bookies import make_record
 
@@ -277,6 +278,21 @@ def test_a_ledger_that_no_metadata_name_is_no_fault_of_the_bookie(disks: BookieD
     assert [(each["finding"], each["ledger"]) for each in findings] == [
         ("ledger-unnamed", 3),
         ("ledger-unnamed", 4),
+    ]
+
+
+def test_a_record_that_cannot_be_read_hides_no_other(disks: BookieDisks) -> None:
+    async def spoil(records: Records) -> None:
+        await records.make_parents(paths.ledger(4))
+        await records.commit([Op("create", paths.ledger(4), b"{")])
+
+    put_ledgers(disks, ledger(3, ENTRIES - 1), ledger(6, 3))
+    disks.with_metadata(spoil)
+    status, _, findings = verified(disks, "--metadata")
+    assert status == 1
+    assert [(each["finding"], each["ledger"]) for each in findings] == [
+        ("metadata", 4),
+        ("ledger-missing", 6),
     ]
 
 
