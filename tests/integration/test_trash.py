@@ -41,6 +41,24 @@ def trash(url: str, *words: str, status: int = 0) -> str:
     return result.output
 
 
+def look_at_bookies(cluster: Cluster) -> None:
+    """The commands that need no broker, on bookies that run."""
+    url = metadata_url(cluster)
+    words = ["bookies", "simple-test", url, "-n", "50", "-o", "json"]
+    tried = CliRunner().invoke(command, words)
+    assert tried.exit_code == 0, tried.output
+    assert len(json.loads(tried.stdout)["bookies"]) == 3
+    settings = {
+        "bookie_id": "bookie-1",
+        "metadata_url": url,
+        "data_directory": f"{cluster.directory}/bookie-1/data",
+    }
+    options = [f"--set={name}={value}" for name, value in settings.items()]
+    verified = CliRunner().invoke(command, ["storage", "verify", "--metadata", *options])
+    assert verified.exit_code == 0, verified.output
+    assert "nothing is wrong" in verified.output
+
+
 def test_deleted_ledgers_are_listed_restored_and_emptied(start_cluster: StartCluster) -> None:
     settings = {"bookie": ["gc_interval_seconds=3600", "gc_second_look_seconds=0"], "broker": KEEP}
     cluster = start_cluster(brokers=1, settings=settings)
@@ -90,3 +108,4 @@ def test_deleted_ledgers_are_listed_restored_and_emptied(start_cluster: StartClu
     )
     assert unknown.exit_code == 1
     assert "there never was a bookie" in str(unknown.exception)
+    look_at_bookies(cluster)
