@@ -314,9 +314,30 @@ class Bookies:
             query["dryRun"] = "true"
         return self._transport.record("PUT", "bookies", "rebalance", query=query)
 
+    def audit_placement(
+        self, *, repair: bool = False, rate_bytes: int = 0, max_ledgers: int = 0
+    ) -> Record:
+        """Have the auditor look for closed ledgers whose copies share a domain although a
+        better choice of bookies is there.
+
+        Args:
+            repair: move the copies that it finds. Otherwise they are counted (``ledgersPlanned``).
+            rate_bytes, max_ledgers: as of ``rebalance``.
+
+        Returns what ``rebalance_state`` returns. Raises ``NotAllowed`` while another one runs, or a
+        rebalance.
+        """
+        query = {"rateBytes": str(rate_bytes)} if rate_bytes else {}
+        if max_ledgers:
+            query["maxLedgers"] = str(max_ledgers)
+        if repair:
+            query["repair"] = "true"
+        return self._transport.record("PUT", "bookies", "placement-audit", query=query)
+
     def rebalance_state(self) -> Record:
         """Return whether copies are moved now (``running``), how many ledgers and bytes have moved
-        and are planned, what each of the ``bookies`` holds, and the ``reason`` of the end.
+        and are planned, what each of the ``bookies`` holds, and the ``reason`` of the end: of the
+        last ``rebalance`` or ``audit_placement``, which is ``placement``.
         """
         return self._transport.record("GET", "bookies", "rebalance")
 

@@ -268,15 +268,21 @@ class AutoRecovery:
             lambda: counts.walk_ends_ms / 1000,
         )
         read(
+            "auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY",
+            "gauge",
+            "Closed ledgers whose copies share a domain although a better bookie is there.",
+            lambda: self.rebalancer.misplaced_count,
+        )
+        read(
             "auditor_rebalance_running",
             "gauge",
-            "1 where copies are moved to emptier bookies now.",
+            "1 where copies are moved to other bookies now, as an operator asked.",
             lambda: int(self.rebalancer.is_running),
         )
         read(
             "auditor_rebalance_parts_moved_total",
             "counter",
-            "Parts of ledgers moved to emptier bookies.",
+            "Parts of ledgers moved to emptier or better placed bookies.",
             lambda: self.rebalancer.moved_count,
         )
         read(

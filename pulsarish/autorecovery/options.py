@@ -67,6 +67,25 @@ class AutoRecoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
             ),
         ),
     ] = 604_800.0
+    auditor_periodic_placement_policy_check_interval_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description=(
+                "How often the auditor looks for closed ledgers whose copies share a host or "
+                "rack although a better choice of bookies is there."
+            ),
+        ),
+    ] = 86_400.0
+    repaired_placement_policy_not_adhering_bookie_enable: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Move the copies that this look finds, at replication_rate_bytes; otherwise "
+                "they are only counted."
+            )
+        ),
+    ] = False
     auditor_ledgers_per_second: Annotated[
         float, Meta(gt=0, description="How fast it looks through all ledgers.")
     ] = 2_000.0

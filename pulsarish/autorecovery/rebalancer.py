@@ -1,16 +1,17 @@
-"""The move of old copies from fuller bookies to emptier ones, when an operator asks for it.
+"""The move of old copies: from fuller bookies to emptier ones when an operator asks for it, and to
+better placed bookies, when that is asked for or due.
 
 The request and its progress are one record in the metadata. The process that is elected auditor
 works on it, and the next one goes on with it: what is left is planned again from the metadata of
 the ledgers as they are then. Passes follow each other until a plan is empty. Each pass reads all
-ledgers three times: for what the bookies hold, for the plan, and to move.
+ledgers: for what the bookies hold, for the plan, and to move.
 
 Two processes at once do no harm: each move ends with a compare-and-set of the ledger's record.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -19,7 +20,7 @@ from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.switch import Switch
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.placement import PlacementRules, is_no_worse
-from pulsarish.ledger.repair.moves_core import Balance, add_held_bytes
+from pulsarish.ledger.repair.moves_core import Balance, Move, add_held_bytes, better_placed
 from pulsarish.ledger.repair.repair_core import MemberState
 from pulsarish.metadata import paths
 from pulsarish.metadata.election import Election
@@ -41,6 +42,7 @@ _log = get_logger("rebalance")
 _FAILURES_MAX: Final = 20
 """Moves in a row that fail before a pass ends."""
 _RETRY_SECONDS: Final = 10.0
+_SHOWN_LEDGERS: Final = 20
 _NOTHING: Final = RebalanceRecord()
 
 
@@ -76,6 +78,10 @@ class Rebalancer:
         self._rate = RateLimiter(world.clock, options.replication_rate_bytes)
         self._mover = ledgers.repair(state_of, self._pace, options.replication_batch_bytes)
         self._rules = PlacementRules.of(options.ledger)
+        self.misplaced_count = 0
+        """Ledgers that the last look at placement has found, without those that were moved."""
+        self._job = _NOTHING  # what is worked on; of number 0: a look at placement that was due
+        self._placement_due: float | None = None
         self._is_stale = True
         self._stopped = False
 
@@ -116,11 +122,14 @@ class Rebalancer:
             if not self._election.is_mine:
                 await self._election.won.wait()
                 self._is_stale = True
+                self._placement_due = None
                 continue
             try:
                 await self._refresh()
                 if self.is_running:
-                    await self._work()
+                    await self._work(self.now)
+                elif self._works and self._is_placement_due():
+                    await self._work(self._placement_job())
             except _Over:
                 continue
             except PulsarishError as error:
@@ -160,69 +169,105 @@ class Rebalancer:
             _log.error("the request to rebalance cannot be read", exception=error)
             self.now = _NOTHING
 
-    async def _check(self, number: int) -> None:
-        """Raise ``_Over`` unless this process is to go on with this request."""
+    async def _check(self) -> None:
+        """Raise ``_Over`` unless this process is to go on with its job."""
         await self._refresh()
-        if not self._works or self.now.number != number or self.now.ended_ms:
+        # A look that is due gives way to a request.
+        asked = 0 if self.now.ended_ms else self.now.number
+        if not self._works or asked != self._job.number:
             raise _Over
 
-    async def _note(self, number: int, **fields: object) -> None:
-        """Change the record of a request that has not ended. Raises ``_Over`` when it has."""
+    async def _note(self, **fields: object) -> None:
+        """Note the progress of the job. Raises ``_Over`` when it has ended."""
+        number = self._job.number
+        if not number:
+            self._job = msgspec.structs.replace(self._job, **fields)
+        else:
 
-        def change(found: RebalanceRecord | None) -> RebalanceRecord | None:
-            if found is None or found.number != number or found.ended_ms:
-                return None
-            return msgspec.structs.replace(found, **fields)
+            def change(found: RebalanceRecord | None) -> RebalanceRecord | None:
+                if found is None or found.number != number or found.ended_ms:
+                    return None
+                return msgspec.structs.replace(found, **fields)
 
-        stored = await self._records.update(paths.rebalance(), RebalanceRecord, change)
-        self.now = _NOTHING if stored is None else stored[0]
-        if self.now.number != number or self.now.ended_ms:
+            stored = await self._records.update(paths.rebalance(), RebalanceRecord, change)
+            self.now = self._job = _NOTHING if stored is None else stored[0]
+        if self._job.number != number or self._job.ended_ms:
             raise _Over
 
     async def _end(self, reason: str) -> None:
-        """Note that the request has come to its end. Raises ``_Over``."""
-        _log.info(
-            "a rebalance has ended",
+        """Note that the job has come to its end. Raises ``_Over``."""
+        job = self._job
+        if job.placement:
+            self._placement_due = self._world.clock.monotonic() + self._placement_seconds
+            if not job.ledgers_max:
+                self.misplaced_count = job.ledgers_planned - job.ledgers_moved
+        log = _log.warning if job.placement and self.misplaced_count else _log.info
+        log(
+            "a look at the placement of copies has ended"
+            if job.placement
+            else "a rebalance has ended",
             reason=reason,
-            ledgers=self.now.ledgers_moved,
-            size_bytes=self.now.bytes_moved,
+            ledgers=job.ledgers_planned,
+            moved=job.ledgers_moved,
+            size_bytes=job.bytes_moved,
+            first=job.first_ledgers[:1],
         )
-        await self._note(self.now.number, ended_ms=self._world.clock.wall_ms(), reason=reason)
+        await self._note(ended_ms=self._world.clock.wall_ms(), reason=reason)
+
+    # -- the look at placement that is due now and then
+
+    @property
+    def _placement_seconds(self) -> float:
+        return self._options.auditor_periodic_placement_policy_check_interval_seconds
+
+    def _is_placement_due(self) -> bool:
+        now = self._world.clock.monotonic()
+        if self._placement_due is None:
+            # The first look of a term of office, once all bookies had time to come.
+            self._placement_due = now + min(
+                self._placement_seconds, self._options.lost_bookie_recovery_delay_seconds
+            )
+        return now >= self._placement_due
+
+    def _placement_job(self) -> RebalanceRecord:
+        return RebalanceRecord(
+            placement=True,
+            dry_run=not self._options.repaired_placement_policy_not_adhering_bookie_enable,
+            rate_bytes=self._options.replication_rate_bytes,
+        )
 
     # -- the work
 
-    async def _work(self) -> None:
-        """Work on a request to its end. Raises ``_Over``, ``MetadataUnavailable``."""
-        request = self.now
-        self._rate.limit(request.rate_bytes)
-        _log.info("copies move to emptier bookies", dry_run=request.dry_run)
+    async def _work(self, job: RebalanceRecord) -> None:
+        """Work on a job to its end. Raises ``_Over``, ``MetadataUnavailable``."""
+        self._job = job
+        self._rate.limit(job.rate_bytes)
+        _log.info("copies move to other bookies", placement=job.placement, dry_run=job.dry_run)
         while True:
-            balance = await self._look(request)
-            plan = Balance(balance.held, self._writable(), request.tolerance_percent / 100)
-            ledgers, size_bytes = await self._plan(request, plan)
-            await self._note(
-                request.number,
-                ledgers_planned=self.now.ledgers_moved + ledgers,
-                bytes_planned=self.now.bytes_moved + size_bytes,
-                held=balance.held,
-                held_then=plan.held,
-            )
-            if request.dry_run:
-                await self._end("it was a dry run")
+            balance = None if job.placement else await self._look()
+            plan = None if balance is None else self._balance(balance.held)
+            await self._plan(plan)
+            if balance is not None and plan is not None:
+                await self._note(held=balance.held, held_then=plan.held)
+            if job.dry_run:
+                await self._end("nothing was moved: it was only planned")
             if self._is_at_limit():
-                await self._end(f"{request.ledgers_max} ledgers were moved, as asked")
-            if not ledgers:
-                await self._end(
-                    "bookies are even"
-                    if balance.is_even()
-                    else "no other copy can move: placement, or the size of single ledgers"
-                )
-            if not await self._move(request, balance):
-                await self._end(f"no copy could be moved: {self.now.reason}")
+                await self._end(f"{job.ledgers_max} ledgers were moved, as asked")
+            if self._job.ledgers_planned == self._job.ledgers_moved:
+                await self._end(self._why_done(balance))
+            if not await self._move(balance):
+                await self._end(f"no copy could be moved: {self._job.reason}")
+
+    def _why_done(self, balance: Balance | None) -> str:
+        if balance is None:
+            return "no other bookie would be a better choice"
+        if balance.is_even():
+            return "bookies are even"
+        return "no other copy can move: placement, or the size of single ledgers"
 
     def _is_at_limit(self) -> bool:
-        now = self.now
-        return bool(now.ledgers_max) and now.ledgers_moved >= now.ledgers_max
+        job = self._job
+        return bool(job.ledgers_max) and job.ledgers_moved >= job.ledgers_max
 
     def _writable(self) -> list[str]:
         return [
@@ -231,7 +276,10 @@ class Rebalancer:
             if candidate.healthy
         ]
 
-    async def _ledgers_of(self, number: int) -> AsyncIterator[LedgerMetadata]:
+    def _balance(self, held: Mapping[str, int]) -> Balance:
+        return Balance(held, self._writable(), self._job.tolerance_percent / 100)
+
+    async def _ledgers_of(self) -> AsyncIterator[LedgerMetadata]:
         """Yield the records of all ledgers. Raises ``_Over``, ``MetadataUnavailable``."""
         page_ledgers = self._options.auditor_page_ledgers
         rate = RateLimiter(
@@ -239,7 +287,7 @@ class Rebalancer:
         )
         async for branch in ledger_ids(self._records):
             for start in range(0, len(branch), page_ledgers):
-                await self._check(number)
+                await self._check()
                 page = branch[start : start + page_ledgers]
                 for found in await self._records.get_many(
                     [paths.ledger(ledger_id) for ledger_id in page], LedgerMetadata
@@ -248,53 +296,80 @@ class Rebalancer:
                         yield found[0]
                 await rate.take(len(page))
 
-    async def _look(self, request: RebalanceRecord) -> Balance:
+    async def _look(self) -> Balance:
         """Find out what each registered bookie holds."""
         held = dict.fromkeys(self._ledgers.bookies.members(), 0)
-        async for metadata in self._ledgers_of(request.number):
+        async for metadata in self._ledgers_of():
             add_held_bytes(held, metadata)
-        return Balance(held, self._writable(), request.tolerance_percent / 100)
+        return self._balance(held)
 
-    async def _plan(self, request: RebalanceRecord, plan: Balance) -> tuple[int, int]:
-        """Make all moves of a pass in ``plan`` only. Return their ledgers and bytes."""
-        ledgers = size_bytes = 0
-        async for metadata in self._ledgers_of(request.number):
-            if request.ledgers_max and self.now.ledgers_moved + ledgers >= request.ledgers_max:
+    def _choose(self, metadata: LedgerMetadata, balance: Balance | None) -> Move | None:
+        if balance is not None:
+            return balance.choose(metadata, self._may_take)
+        bookies = self._ledgers.bookies
+        candidates = [
+            candidate
+            for candidate in bookies.candidates()
+            if not bookies.may_lack(candidate.member, metadata.ledger_id)
+        ]
+        self._world.random.shuffle(candidates)
+        return better_placed(metadata, bookies.describe, candidates, self._rules)
+
+    async def _plan(self, plan: Balance | None) -> None:
+        """Make all moves of a pass in the plan only, and note their ledgers and bytes.
+
+        Args:
+            plan: of a rebalance; it is changed.
+        """
+        job, size_bytes = self._job, 0
+        ledgers: list[int] = []
+        count = 0
+        async for metadata in self._ledgers_of():
+            if job.ledgers_max and job.ledgers_moved + count >= job.ledgers_max:
                 break
-            before, after = size_bytes, metadata
-            while move := plan.choose(after, self._may_take):
-                plan.moved(move)
+            after = metadata
+            while move := self._choose(after, plan):
+                if plan is not None:
+                    plan.moved(move)
                 size_bytes += move.size_bytes
                 after = after.with_replaced(move.first_entry, move.member, move.target)
-            ledgers += size_bytes > before
-        return ledgers, size_bytes
+            if after is not metadata:
+                count += 1
+                if len(ledgers) < _SHOWN_LEDGERS:
+                    ledgers.append(metadata.ledger_id)
+        await self._note(
+            ledgers_planned=job.ledgers_moved + count,
+            bytes_planned=job.bytes_moved + size_bytes,
+            first_ledgers=tuple(ledgers),
+        )
 
-    async def _move(self, request: RebalanceRecord, balance: Balance) -> int:
+    async def _move(self, balance: Balance | None) -> int:
         """Carry out a pass. Return how many parts were moved."""
         moved = failures = 0
-        async for metadata in self._ledgers_of(request.number):
-            if self._is_at_limit() or failures >= _FAILURES_MAX or balance.is_even():
+        async for metadata in self._ledgers_of():
+            is_over = balance is not None and balance.is_even()
+            if is_over or self._is_at_limit() or failures >= _FAILURES_MAX:
                 break
             size_bytes, now = 0, metadata
-            while move := balance.choose(now, self._may_take):
-                await self._check(request.number)
+            while move := self._choose(now, balance):
+                await self._check()
                 reason = await self._mover.move(move)
                 if reason:
                     failures += 1
                     _log.info("copies of a ledger are not moved", reason=reason)
-                    await self._note(request.number, reason=reason)
+                    await self._note(reason=reason)
                     break
                 failures = 0
                 moved += 1
-                balance.moved(move)
+                if balance is not None:
+                    balance.moved(move)
                 size_bytes += move.size_bytes
                 now = now.with_replaced(move.first_entry, move.member, move.target)
-            if size_bytes:
+            if now is not metadata:
                 await self._note(
-                    request.number,
-                    ledgers_moved=self.now.ledgers_moved + 1,
-                    bytes_moved=self.now.bytes_moved + size_bytes,
-                    held=balance.held,
+                    ledgers_moved=self._job.ledgers_moved + 1,
+                    bytes_moved=self._job.bytes_moved + size_bytes,
+                    held={} if balance is None else balance.held,
                 )
         return moved
 

@@ -24,6 +24,7 @@ __all__ = [
     "Ensemble",
     "PlacementRules",
     "Violation",
+    "better_member",
     "check_enough",
     "check_rules",
     "choose_ensemble",
@@ -521,10 +522,47 @@ def is_no_worse(
     """Return whether write quorums keep rules as well as now, and share no more domains of any
     level, once a bookie has place ``index`` of an ensemble.
     """
+    after = _cost([*members[:index], candidate, *members[index + 1 :]], write_quorum, rules)
+    return all(
+        new <= old for new, old in zip(after, _cost(members, write_quorum, rules), strict=True)
+    )
 
-    def cost(places: Sequence[Candidate]) -> tuple[int, ...]:
-        shortage = _shortage(places, write_quorum, rules.wanted(write_quorum))
-        return shortage, *_clashes(places, write_quorum)
 
-    after = cost([*members[:index], candidate, *members[index + 1 :]])
-    return all(new <= old for new, old in zip(after, cost(members), strict=True))
+def better_member(
+    candidates: Sequence[Candidate],
+    members: Sequence[Candidate],
+    write_quorum: int,
+    rules: PlacementRules = _NO_RULES,
+) -> tuple[int, Candidate] | None:
+    """Return the place of an ensemble and the bookie for it with which write quorums keep rules
+    best, and share the fewest domains; ``None``: no other bookie in one place makes it better.
+
+    Of equal bookies the first of ``candidates`` is taken.
+    """
+    best = _cost(members, write_quorum, rules)
+    if not any(best):
+        return None
+    taken = {place.member for place in members}
+    hosts = {place.host for place in members}
+    # Bookies on hosts that no member has differ by their wider domains only.
+    kinds: dict[tuple[str, ...], Candidate] = {}
+    for candidate in candidates:
+        if candidate.healthy and candidate.member not in taken:
+            host = candidate.host if candidate.host in hosts else ""
+            _ = kinds.setdefault(
+                (host, candidate.rack, candidate.zone, candidate.region), candidate
+            )
+    found: tuple[int, Candidate] | None = None
+    for index in range(len(members)):
+        for candidate in kinds.values():
+            places = [*members[:index], candidate, *members[index + 1 :]]
+            now = _cost(places, write_quorum, rules)
+            if now < best:
+                best, found = now, (index, candidate)
+    return found
+
+
+def _cost(places: Sequence[Candidate], write_quorum: int, rules: PlacementRules) -> tuple[int, ...]:
+    """Count the domains that are too few by the rules, then the shared ones by level."""
+    shortage = _shortage(places, write_quorum, rules.wanted(write_quorum))
+    return shortage, *_clashes(places, write_quorum)

@@ -506,11 +506,13 @@ class AutoRecoverySwitch(msgspec.Struct, frozen=True):
 
 
 class RebalanceRecord(msgspec.Struct, frozen=True):
-    """The move of old copies from fuller bookies to emptier ones, as an operator asked for it, and
-    how far it is. It runs while ``ended_ms`` is 0.
+    """The move of old copies from fuller bookies to emptier ones, or with ``placement`` to those
+    with which replicas share fewer domains, as an operator asked for it, and how far it is.
+    It runs while ``ended_ms`` is 0.
     """
 
     number: int = 0  # of the request; 0: there was none
+    placement: bool = False
     dry_run: bool = False
     rate_bytes: int = 0  # a second
     ledgers_max: int = 0  # 0: no limit
@@ -522,6 +524,7 @@ class RebalanceRecord(msgspec.Struct, frozen=True):
     bytes_moved: int = 0
     ledgers_planned: int = 0  # with those that were moved
     bytes_planned: int = 0
+    first_ledgers: tuple[int, ...] = ()  # of the last plan, the first few
     held: dict[str, int] = {}  # bytes by instance id, as computed last
     held_then: dict[str, int] = {}  # once all that is planned has moved
     token: str = ""

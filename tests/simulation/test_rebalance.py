@@ -1,7 +1,10 @@
-"""Old copies move to emptier bookies when an operator asks for it: `bookies rebalance`."""
+"""Old copies move when an operator asks for it: to emptier bookies by `bookies rebalance`, to
+better placed ones by `bookies placement-audit`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -13,6 +16,7 @@ from pulsarish.ledger.repair.repair import LedgerRepair, Outcome
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import RebalanceRecord
+from pulsarish.runtime.seams import World
 from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_autorecovery import Repaired, held, metadata, read_all, written
 from tests.simulation.test_ledger_scripts import Client, entries, play
@@ -197,5 +201,79 @@ def test_a_ledger_that_lacks_copies_and_one_that_is_open_stay_where_they_are(
         members = still_open.metadata.last_segment.members
         assert (await metadata(client, still_open.ledger_id)).last_segment.members == members
         assert listener.error is None
+
+    play(scenario)
+
+
+class OnHosts(Repaired):
+    """The first two bookies share a host; each of the others has one of its own."""
+
+    def _main(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
+        self.settings = {"host": "shared" if name in ("b0", "b1") else name}
+        return super()._main(name)
+
+
+async def misplaced(sim: Simulation, cluster: Repaired, client: Client, count: int) -> list[int]:
+    """Return ledgers whose copies share a host, and start two bookies elsewhere."""
+    found = [(await written(client, 2, 2, 2)).ledger_id for _ in range(count)]
+    for name in ("b2", "b3"):
+        sim.node(name, cluster._main(name)).restart_after_seconds = 1.0
+    while len(await client.do(records_of(client).children(paths.BOOKIES))) < 4:
+        await client.do(client.world.clock.sleep(0.2))
+    return found
+
+
+async def sharing(client: Client, ledgers: list[int]) -> list[int]:
+    return [
+        ledger_id
+        for ledger_id in ledgers
+        if {name[:2] for name in (await metadata(client, ledger_id)).last_segment.members}
+        == {"b0", "b1"}
+    ]
+
+
+def counted(cluster: Repaired) -> int:
+    return max(each.rebalancer.misplaced_count for each in cluster.recoveries())
+
+
+def test_copies_that_share_a_host_are_found_and_moved_one_at_a_time() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = OnHosts(sim, 2)
+        client = await cluster.client()
+        ledgers = await misplaced(sim, cluster, client, 4)
+        assert await sharing(client, ledgers) == ledgers
+        await ask(client, placement=True, dry_run=True)
+        found = await until_ended(client)
+        assert (found.ledgers_planned, found.ledgers_moved) == (4, 0)
+        assert found.first_ledgers == tuple(ledgers)
+        assert (await sharing(client, ledgers), counted(cluster)) == (ledgers, 4)
+        await ask(client, number=2, dry_run=False, ended_ms=0, ledgers_max=1)
+        assert (await until_ended(client)).ledgers_moved == 1
+        assert len(await sharing(client, ledgers)) == 3
+        await ask(client, number=3, ended_ms=0, ledgers_max=0, ledgers_moved=0, bytes_moved=0)
+        done = await until_ended(client)
+        assert done.ledgers_moved == 3
+        assert done.reason == "no other bookie would be a better choice"
+        assert (await sharing(client, ledgers), counted(cluster)) == ([], 0)
+        await check_copies(cluster, client, ledgers)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_repaired", [True, False])
+def test_the_auditor_looks_at_placement_now_and_then(is_repaired: bool) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = OnHosts(
+            sim,
+            2,
+            auditor_periodic_placement_policy_check_interval_seconds=5.0,
+            repaired_placement_policy_not_adhering_bookie_enable=is_repaired,
+        )
+        client = await cluster.client()
+        ledgers = await misplaced(sim, cluster, client, 3)
+        await client.do(client.world.clock.sleep(20.0))
+        left = [] if is_repaired else ledgers
+        assert (await sharing(client, ledgers), counted(cluster)) == (left, len(left))
+        await check_copies(cluster, client, ledgers)
 
     play(scenario)

@@ -438,7 +438,8 @@ class RebalancedBookieBody(msgspec.Struct, rename="camel"):
 
 
 class RebalanceBody(msgspec.Struct, rename="camel"):
-    """The last request to move copies to emptier bookies, and how far it is.
+    """The last request to move copies to emptier bookies, or with ``placement`` to better placed
+    ones, and how far it is. ``first_ledgers`` are of the last plan.
 
     ``ledgers_planned`` and ``bytes_planned`` count what was moved, too. ``reason`` says why it
     ended, or why a copy was not moved. ``auditor`` names the process that works on it; empty: none
@@ -446,6 +447,7 @@ class RebalanceBody(msgspec.Struct, rename="camel"):
     """
 
     running: bool
+    placement: bool
     dry_run: bool
     rate_bytes: int
     max_ledgers: int
@@ -457,6 +459,7 @@ class RebalanceBody(msgspec.Struct, rename="camel"):
     bytes_moved: int
     ledgers_planned: int
     bytes_planned: int
+    first_ledgers: list[int]
     auditor: str
     bookies: list[RebalancedBookieBody]
 

@@ -11,7 +11,7 @@ import click
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.autorecovery import say_if_off
 from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, yes_option
-from pulsarish.cli.admin.rebalance import rebalance
+from pulsarish.cli.admin.rebalance import placement_audit, rebalance
 from pulsarish.cli.bookie_trial import simple_test
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
@@ -43,6 +43,7 @@ def bookies() -> None:
       pulsarish bookies recover bookie-2 --dry-run
       pulsarish bookies decommission bookie-2
       pulsarish bookies rebalance --dry-run
+      pulsarish bookies placement-audit
       pulsarish bookies trash list
       pulsarish bookies simple-test zk://127.0.0.1:2181/pulsarish
       pulsarish bookies collect-garbage bookie-2 --wait
@@ -51,6 +52,7 @@ def bookies() -> None:
 
 bookies.add_command(rebalance)
 bookies.add_command(simple_test)
+bookies.add_command(placement_audit)
 
 
 @bookies.command("list")

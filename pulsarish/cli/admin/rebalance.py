@@ -1,4 +1,4 @@
-"""``pulsarish bookies rebalance``."""
+"""``pulsarish bookies rebalance`` and ``pulsarish bookies placement-audit``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.autorecovery import say_if_off
-from pulsarish.cli.admin.common import AdminGroup, admin_option
+from pulsarish.cli.admin.common import AdminCommand, AdminGroup, admin_option
 from pulsarish.cli.output import counted, output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
 from pulsarish.cli.values import FiniteRange
 from pulsarish.model.units import human_bytes, parse_size
 
-__all__ = ["rebalance"]
+__all__ = ["placement_audit", "rebalance"]
 
 _LOOK_SECONDS: Final = 1.0
 
@@ -27,9 +27,7 @@ def _rate(_context: click.Context, _parameter: click.Parameter, text: str) -> in
         raise click.BadParameter(str(error)) from None
 
 
-@click.group(cls=AdminGroup, invoke_without_command=True)
-@click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
-@click.option(
+_rate_option: Final = click.option(
     "--rate",
     "rate_bytes",
     default="16MB",
@@ -38,13 +36,26 @@ def _rate(_context: click.Context, _parameter: click.Parameter, text: str) -> in
     metavar="BYTES",
     help="Bytes that are copied in a second.",
 )
-@click.option(
+_max_option: Final = click.option(
     "--max-ledgers",
     default=0,
     show_default=True,
     type=click.IntRange(0),
     help="End once copies of this many ledgers have moved; 0: no limit.",
 )
+_wait_option: Final = click.option(
+    "--wait-seconds",
+    default=86_400.0,
+    show_default=True,
+    type=FiniteRange(0),
+    help="How long to wait until it is done; exit status 1 if it is not. 0: do not wait.",
+)
+
+
+@click.group(cls=AdminGroup, invoke_without_command=True)
+@click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
+@_rate_option
+@_max_option
 @click.option(
     "--tolerance",
     "tolerance_percent",
@@ -53,13 +64,7 @@ def _rate(_context: click.Context, _parameter: click.Parameter, text: str) -> in
     type=click.IntRange(1, 100),
     help="End once bookies differ by at most this, in percent of their average.",
 )
-@click.option(
-    "--wait-seconds",
-    default=86_400.0,
-    show_default=True,
-    type=FiniteRange(0),
-    help="How long to wait until it is done; exit status 1 if it is not. 0: do not wait.",
-)
+@_wait_option
 @admin_option
 @output_option
 @click.pass_context
@@ -76,7 +81,7 @@ def rebalance(
     """Move copies of closed ledgers from fuller bookies to emptier ones, such as new ones.
 
     The process of the auditor does it; it goes on when this command ends. A ledger never has fewer
-    copies: another bookie has them first, and replicas share no more hosts and racks than before.
+    copies: another bookie has them first, and replicas share no more domains than before.
     What is moved frees its space with the garbage collection of the bookie that had it.
 
     \b
@@ -94,9 +99,46 @@ def rebalance(
         max_ledgers=max_ledgers,
         tolerance_percent=tolerance_percent,
     )
+    _wait(admin, state, wait_seconds, output)
+
+
+@click.command("placement-audit", cls=AdminCommand)
+@click.option("--repair", is_flag=True, help="Move the copies that it finds, one at a time.")
+@_rate_option
+@_max_option
+@_wait_option
+@admin_option
+@output_option
+def placement_audit(
+    admin: Admin,
+    repair: bool,
+    rate_bytes: int,
+    max_ledgers: int,
+    wait_seconds: float,
+    output: str,
+) -> None:
+    """Look for closed ledgers whose copies share a domain although a better choice of living
+    bookies is there. Without --repair they are only counted.
+
+    The process of the auditor does it; it goes on when this command ends. `bookies rebalance
+    status` and `stop` are for it, too.
+
+    \b
+    Examples:
+      pulsarish bookies placement-audit
+      pulsarish bookies placement-audit --repair --rate 32MB
+    """
+    state = admin.bookies.audit_placement(
+        repair=repair, rate_bytes=rate_bytes, max_ledgers=max_ledgers
+    )
+    _wait(admin, state, wait_seconds, output)
+
+
+def _wait(admin: Admin, state: dict[str, Any], wait_seconds: float, output: str) -> None:
+    """Wait until it has ended, and show how far it is. Exit with status 1 if it has not ended."""
     say_if_off(admin)
     deadline = time.monotonic() + wait_seconds
-    label = "planning which copies move" if dry_run else "moving copies of ledgers"
+    label = "planning which copies move" if state["dryRun"] else "moving copies of ledgers"
     with Progress(label, total=0, in_logs=True) as progress:
         while state["running"] and (now := time.monotonic()) < deadline:
             time.sleep(min(_LOOK_SECONDS, deadline - now))
@@ -111,7 +153,8 @@ def rebalance(
 @admin_option
 @output_option
 def status(admin: Admin, output: str) -> None:
-    """Show how far the last `bookies rebalance` is, and what each bookie holds of closed ledgers.
+    """Show how far the last `bookies rebalance` or `placement-audit` is, and what each bookie holds
+    of closed ledgers.
 
     \b
     Example:
@@ -127,7 +170,7 @@ def status(admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def stop(admin: Admin, output: str) -> None:
-    """Stop `bookies rebalance`. Copies that have moved stay where they are.
+    """Stop `bookies rebalance` or `placement-audit`. Copies that have moved stay where they are.
 
     \b
     Example:
@@ -157,7 +200,11 @@ def _show(state: dict[str, Any], output: str) -> None:
     if state["dryRun"] and not state["running"]:
         size = human_bytes(state["bytesPlanned"])
         seconds = state["bytesPlanned"] // max(1, state["rateBytes"])
-        say(f"copies of {planned} would move, {size}: {seconds} s at this rate")
+        first = ", ".join(map(str, state["firstLedgers"]))
+        say(
+            f"copies of {planned} would move, {size}: {seconds} s at this rate"
+            + (f"; the first are of ledgers {first}" if first else "")
+        )
         return
     moved = f"{state['ledgersMoved']:,} of {planned}, {human_bytes(state['bytesMoved'])}"
     why = f": {state['reason']}" if state["reason"] else ""

@@ -1,5 +1,5 @@
-"""Which copies of closed ledgers move from fuller bookies to emptier ones. No I/O, no clock, no
-randomness.
+"""Which copies of closed ledgers move: from fuller bookies to emptier ones, or so that replicas
+share fewer domains. No I/O, no clock, no randomness.
 
 What a bookie holds is computed from the metadata of closed ledgers: the bytes of the ledger, by the
 share of its entries that the bookie should hold. So it is known without asking bookies, also of
@@ -9,13 +9,14 @@ length: it counts nothing, and moves once it is closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from pulsarish.ledger.placement import Candidate, PlacementRules, better_member
 from pulsarish.ledger.repair.repair_core import Part, held_in_segment
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 
-__all__ = ["Balance", "Move", "add_held_bytes", "part_to_move"]
+__all__ = ["Balance", "Move", "add_held_bytes", "better_placed", "part_to_move"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,36 @@ def part_to_move(metadata: LedgerMetadata, move: Move) -> Part | None:
                 return None
             place = segment.members.index(move.member)
             return Part(segment.first_entry, metadata.last_entry_of(index), place, move.member)
+    return None
+
+
+def better_placed(
+    metadata: LedgerMetadata,
+    describe: Callable[[Sequence[str]], Sequence[Candidate]],
+    candidates: Sequence[Candidate],
+    rules: PlacementRules,
+) -> Move | None:
+    """Return a move after which write quorums of a closed ledger keep rules better, or share fewer
+    domains; ``None``: there is none.
+
+    Args:
+        describe: returns where members are.
+        candidates: the bookies that may take copies, in the order in which equal ones are taken.
+    """
+    if metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0:
+        return None
+    for index, segment in enumerate(metadata.segments):
+        members = describe(segment.members)
+        found = better_member(candidates, members, metadata.write_quorum, rules)
+        if found is not None:
+            place, candidate = found
+            return Move(
+                metadata.ledger_id,
+                segment.first_entry,
+                segment.members[place],
+                candidate.member,
+                _part_bytes(metadata, index, place),
+            )
     return None
 
 

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from pulsarish.ledger.placement import (
     Candidate,
     PlacementRules,
+    _clashes,
+    better_member,
     choose_ensemble,
     choose_replacement,
+    is_no_worse,
     violations,
     why_not_permitted,
 )
@@ -381,3 +384,44 @@ def test_a_slow_bookie_is_taken_only_where_others_are_not_as_good() -> None:
         assert chosen is not None
         assert chosen.member == "c"
         assert choose_replacement([slow], members, 0, 3, rng) == slow
+
+
+def test_the_place_that_shares_the_most_gets_the_first_bookie_that_shares_the_least() -> None:
+    members = [Candidate("a", "1", "x"), Candidate("b", "1", "x"), Candidate("c", "2", "x")]
+    same_rack = [Candidate("d", "3", "x"), Candidate("e", "3", "x")]
+    assert better_member([*members, *same_rack], members, 3) == (0, same_rack[0])
+    other_rack = Candidate("f", "4", "y")
+    assert better_member([*same_rack, other_rack], members, 3) == (0, other_rack)
+    assert better_member([Candidate("g", "1", "x")], members, 3) is None
+    assert better_member([*members, Candidate("h", "5", "y", healthy=False)], members, 3) is None
+    apart = [Candidate("a", "1", "x"), Candidate("b", "2", "y"), Candidate("c", "3", "z")]
+    assert better_member([Candidate("h", "5", "w")], apart, 3) is None
+
+
+@given(st.integers(0, 10_000))
+def test_a_better_member_is_found_whenever_one_swap_helps(seed: int) -> None:
+    rng = random.Random(seed)
+    all_bookies = [
+        Candidate(f"b{number}", f"h{rng.randrange(5)}", f"r{rng.randrange(3)}")
+        for number in range(9)
+    ]
+    members, quorum = all_bookies[: rng.randint(2, 5)], 2
+    spare = all_bookies[len(members) :]
+
+    def swapped(place: int, candidate: Candidate) -> tuple[int, ...]:
+        return _clashes([*members[:place], candidate, *members[place + 1 :]], quorum)
+
+    costs = [swapped(place, each) for place in range(len(members)) for each in spare]
+    found = better_member(all_bookies, members, quorum)
+    if found is None:
+        assert min(costs) >= _clashes(members, quorum)
+    else:
+        assert swapped(*found) == min(costs) < _clashes(members, quorum)
+
+
+def test_a_bookie_is_no_worse_when_no_level_is_shared_more() -> None:
+    members = [Candidate("a", "1", "x"), Candidate("b", "1", "y"), Candidate("c", "2", "z")]
+    assert is_no_worse(members, 0, Candidate("d", "3", "x"), 3)
+    assert is_no_worse(members, 0, Candidate("d", "2", "x"), 3)
+    # One host less does not make up for a rack more.
+    assert not is_no_worse(members, 0, Candidate("d", "3", "z"), 3)

@@ -1,5 +1,5 @@
-"""The move of old copies from fuller bookies to emptier ones: what is asked and how far it is. The
-process of the elected auditor does it.
+"""The move of old copies, to emptier bookies or to better placed ones: what is asked and how far it
+is. The process of the elected auditor does it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pulsarish.runtime.seams import Clock, HttpResponse
 __all__ = ["RebalanceRoutes"]
 
 _PATH: Final = "/admin/v2/bookies/rebalance"
+_AUDIT: Final = "/admin/v2/bookies/placement-audit"
 _RATE_BYTES: Final = 16 << 20
 _RATE_BYTES_MIN: Final = 1_024
 _TOLERANCE_PERCENT: Final = 10
@@ -33,8 +34,7 @@ class RebalanceRoutes:
 
     def routes(self) -> list[Route]:
         admin = Permission.SUPER_USER
-        request = (
-            Parameter("dryRun", "Only plan it.", bool, default=False),
+        limits = (
             Parameter(
                 "rateBytes",
                 "Bytes that are copied in a second.",
@@ -49,6 +49,13 @@ class RebalanceRoutes:
                 minimum=0,
                 default=0,
             ),
+        )
+        repair = Parameter(
+            "repair", "Move the copies that it finds; else count them.", bool, default=False
+        )
+        request = (
+            Parameter("dryRun", "Only plan it.", bool, default=False),
+            *limits,
             Parameter(
                 "tolerancePercent",
                 "End once bookies differ by at most this, in percent of their average.",
@@ -64,7 +71,7 @@ class RebalanceRoutes:
                 _PATH,
                 self._state,
                 Permission.READ_CLUSTER,
-                "Show how far the move of copies to emptier bookies is.",
+                "Show how far the move of copies to other bookies is.",
                 answers=RebalanceBody,
             ),
             Route(
@@ -82,8 +89,18 @@ class RebalanceRoutes:
                 _PATH,
                 self._stop,
                 admin,
-                "Stop the move of copies to emptier bookies.",
+                "Stop the move of copies to other bookies.",
                 answers=RebalanceBody,
+            ),
+            Route(
+                "PUT",
+                _AUDIT,
+                self._audit,
+                admin,
+                "Look for copies that share a domain although a better bookie is there.",
+                parameters=(repair, *limits),
+                answers=RebalanceBody,
+                statuses=(405,),
             ),
         ]
 
@@ -92,6 +109,26 @@ class RebalanceRoutes:
         return await self._answer(RebalanceRecord() if found is None else found[0])
 
     async def _start(self, call: Call) -> HttpResponse:
+        return await self._ask(
+            RebalanceRecord(
+                dry_run=call.flag("dryRun"),
+                rate_bytes=call.number("rateBytes"),
+                ledgers_max=call.number("maxLedgers"),
+                tolerance_percent=call.number("tolerancePercent"),
+            )
+        )
+
+    async def _audit(self, call: Call) -> HttpResponse:
+        return await self._ask(
+            RebalanceRecord(
+                placement=True,
+                dry_run=not call.flag("repair"),
+                rate_bytes=call.number("rateBytes"),
+                ledgers_max=call.number("maxLedgers"),
+            )
+        )
+
+    async def _ask(self, request: RebalanceRecord) -> HttpResponse:
         """Ask for it. One that runs must be stopped first."""
         now_ms = self._clock.wall_ms()
 
@@ -101,14 +138,8 @@ class RebalanceRoutes:
                     "copies are moved already: wait for the end, or stop it first: pulsarish "
                     "bookies rebalance stop"
                 )
-            return RebalanceRecord(
-                number=(0 if found is None else found.number) + 1,
-                dry_run=call.flag("dryRun"),
-                rate_bytes=call.number("rateBytes"),
-                ledgers_max=call.number("maxLedgers"),
-                tolerance_percent=call.number("tolerancePercent"),
-                asked_ms=now_ms,
-            )
+            number = 0 if found is None else found.number
+            return msgspec.structs.replace(request, number=number + 1, asked_ms=now_ms)
 
         path = paths.rebalance()
         await self._records.make_parents(path)
@@ -133,6 +164,7 @@ class RebalanceRoutes:
         return answer(
             RebalanceBody(
                 running=bool(record.number) and not record.ended_ms,
+                placement=record.placement,
                 dry_run=record.dry_run,
                 rate_bytes=record.rate_bytes,
                 max_ledgers=record.ledgers_max,
@@ -144,6 +176,7 @@ class RebalanceRoutes:
                 bytes_moved=record.bytes_moved,
                 ledgers_planned=record.ledgers_planned,
                 bytes_planned=record.bytes_planned,
+                first_ledgers=list(record.first_ledgers),
                 auditor="" if auditor is None else auditor.data.decode(errors="replace"),
                 bookies=[
                     RebalancedBookieBody(

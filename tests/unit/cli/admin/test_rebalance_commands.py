@@ -13,6 +13,8 @@ from tests.support.admin_server import AdminServer, run
 PATH = "/admin/v2/bookies/rebalance"
 STATE: dict[str, Any] = {
     "running": True,
+    "placement": False,
+    "firstLedgers": [],
     "dryRun": False,
     "rateBytes": 1 << 20,
     "askedMs": 1,
@@ -60,6 +62,20 @@ def test_a_dry_run_says_what_would_move_and_how_long_it_takes(server: AdminServe
     done = run(server, "bookies", "rebalance", "--dry-run")
     assert "dryRun=true" in server.requests[0][1]
     assert "copies of 1 ledger would move, 90.0 MiB: 90 s at this rate" in done.stderr
+
+
+def test_an_audit_of_placement_counts_or_repairs(server: AdminServer) -> None:
+    audit = "/admin/v2/bookies/placement-audit"
+    server.answer(f"PUT {audit}", body={**STATE, "placement": True, "dryRun": True})
+    end = {"running": False, "dryRun": True, "ledgersPlanned": 2, "firstLedgers": [4, 9]}
+    server.answer(f"GET {PATH}", body={**STATE, **end})
+    done = run(server, "bookies", "placement-audit")
+    assert server.requests[0][1] == f"{audit}?rateBytes=16777216"
+    assert "copies of 2 ledgers would move, 0 B: 0 s at this rate; the first are of" in done.stderr
+    assert "ledgers 4, 9" in done.stderr
+    server.requests.clear()
+    run(server, "bookies", "placement-audit", "--repair", "--max-ledgers", "3")
+    assert server.requests[0][1] == f"{audit}?rateBytes=16777216&maxLedgers=3&repair=true"
 
 
 def test_what_still_runs_when_the_time_is_over_is_exit_status_1(server: AdminServer) -> None:

@@ -20,7 +20,10 @@ from pulsarish.sim.world.world import Simulation
 def test_one_is_asked_for_at_a_time_and_ends_or_is_stopped() -> None:
     async def work(world: World) -> None:
         records = Records(world.metadata, world.clock, world.random)
-        routes = {each.method: each for each in RebalanceRoutes(records, world.clock).routes()}
+        routes = {
+            each.method if each.pattern.endswith("rebalance") else "audit": each
+            for each in RebalanceRoutes(records, world.clock).routes()
+        }
 
         async def ask(method: str, **values: Any) -> dict[str, Any]:
             given = {each.name: each.default for each in routes[method].parameters} | values
@@ -62,6 +65,13 @@ def test_one_is_asked_for_at_a_time_and_ends_or_is_stopped() -> None:
         found = await records.get(paths.rebalance(), RebalanceRecord)
         assert found is not None
         assert found[0].number == 2
+        with pytest.raises(NotAllowed):
+            await ask("audit")
+        await ask("DELETE")
+        looked = await ask("audit", maxLedgers=4)
+        assert (looked["placement"], looked["dryRun"], looked["maxLedgers"]) == (True, True, 4)
+        await ask("DELETE")
+        assert (await ask("audit", repair=True))["dryRun"] is False
 
     sim = Simulation(1)
 
