@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
 from pulsarish.client.enums import ProducerAccessMode
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import InvalidArgument, InvalidPosition, ProducerBusy
+from pulsarish.model.errors import InvalidArgument, InvalidPosition, ProducerBusy, ProducerFenced
+from pulsarish.runtime.seams import World
 from pulsarish.sim.workloads.reader_checkpoints import run_reader_checkpoints
+from pulsarish.sim.world.connections import client_connections
 from tests.support.brokered import Brokered, play_with_brokers
 
 LOG = "persistent://public/default/log"
@@ -19,6 +23,17 @@ POSITIONS = "persistent://public/default/positions"
 async def reader_of(client: AsyncClient, name: str = "r", topic: str = LOG) -> AsyncReader:
     return await client.create_reader(
         topic, MessageId.earliest, reader_name=name, checkpoint_topic=POSITIONS
+    )
+
+
+def client_of(world: World) -> AsyncClient:
+    """Return a client on a machine of its own."""
+    return AsyncClient(
+        "pulsarish://broker0:6660",
+        clock=world.clock,
+        random=world.random,
+        tasks=world.tasks,
+        connect=partial(client_connections, world.connections),
     )
 
 
@@ -101,6 +116,48 @@ def test_one_reader_of_a_name_is_open_at_a_time() -> None:
         await alone.close()
 
     play_with_brokers(scenario, seeds=1)
+
+
+@pytest.mark.parametrize("rival_stores", [True, False])
+def test_a_reader_whose_machine_stood_still_stores_no_older_position(rival_stores: bool) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        rival = brokered.client()
+        await publish(rival, 9)
+        machine = brokered.sim.node("machine")
+        opened: list[AsyncReader] = []
+
+        async def read(world: World) -> None:
+            reader = await reader_of(client_of(world))
+            await reader.checkpoint(await reader.read_next(5_000))
+            opened.append(reader)
+
+        await machine.run(read)
+        machine.pause()
+        await brokered.world.clock.sleep(60.0)
+        reader = await reader_of(rival)
+        assert await next_number(reader) == 1
+        for _ in range(5):
+            message = await reader.read_next(5_000)
+        if rival_stores:
+            await reader.checkpoint(message)
+        await reader.close()
+        machine.resume()
+        (late,) = opened
+
+        async def go_on(_world: World) -> None:
+            message = await late.read_next(5_000)
+            if rival_stores:
+                for _ in range(2):
+                    with pytest.raises(ProducerFenced, match="another reader has stored"):
+                        await late.checkpoint(message)
+            else:
+                await late.checkpoint(message)
+            await late.close()
+
+        await machine.run(go_on)
+        assert await next_number(await reader_of(rival)) == (7 if rival_stores else 2)
+
+    play_with_brokers(scenario, seeds=3)
 
 
 def test_what_is_refused() -> None:

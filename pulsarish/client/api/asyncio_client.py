@@ -53,7 +53,7 @@ from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.options import ProducerOptions, check_schema, topics_of
 from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
-from pulsarish.client.producer.topic_producer import Waiter
+from pulsarish.client.producer.topic_producer import OnReturn, Waiter
 from pulsarish.client.result import Result
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerBusy, PulsarishError
@@ -165,10 +165,16 @@ class AsyncClient:
     # Shared with the blocking API.
 
     async def open_publishing(
-        self, options: ProducerOptions, *, first_epoch: int = 0
+        self,
+        options: ProducerOptions,
+        *,
+        first_epoch: int = 0,
+        on_return: OnReturn | None = None,
     ) -> PartitionedProducer:
         self._check_open()
-        publishing = await PartitionedProducer.open(options, self._parts, first_epoch=first_epoch)
+        publishing = await PartitionedProducer.open(
+            options, self._parts, first_epoch=first_epoch, on_return=on_return
+        )
         self._keep(publishing)
         return publishing
 
@@ -208,8 +214,12 @@ class AsyncClient:
             )
         # The producer first: from then on no other reader of this name stores a position.
         name = f"checkpoint of {key}"
+        checkpoint = ReaderCheckpoint(key, lambda: self._stored_position(topic, key))
         try:
-            producer = await self.create_producer(topic, producer_name=name)
+            publishing = await self.open_publishing(
+                producer_options(topic, {"producer_name": name}, batching_enabled=True),
+                on_return=checkpoint.check,
+            )
         except ProducerBusy as error:
             if name not in str(error):
                 raise  # the topic takes no other producer at all
@@ -219,10 +229,11 @@ class AsyncClient:
                 "pass another reader_name"
             ) from None
         try:
-            return ReaderCheckpoint(producer, key, await self._stored_position(topic, key))
+            await checkpoint.open(self.make_producer(publishing))
         except BaseException:
-            await producer.close()
+            await publishing.close()
             raise
+        return checkpoint
 
     async def _stored_position(self, topic: str, key: str) -> MessageId | None:
         newest = b""

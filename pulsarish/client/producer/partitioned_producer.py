@@ -18,7 +18,7 @@ from pulsarish.client.messages.entry_encoder import NO_EXTRAS, Extras
 from pulsarish.client.messages.options import ProducerOptions, make_extras
 from pulsarish.client.messages.pending_entries import Callback
 from pulsarish.client.producer.routing import OutgoingMessage, Router, make_router
-from pulsarish.client.producer.topic_producer import TopicProducer
+from pulsarish.client.producer.topic_producer import OnReturn, TopicProducer
 from pulsarish.client.schemas.schema import message_key
 from pulsarish.model.errors import (
     AlreadyClosed,
@@ -68,9 +68,15 @@ class PartitionedProducer:
 
     @classmethod
     async def open(
-        cls, options: ProducerOptions, parts: ClientContext, *, first_epoch: int = 0
+        cls,
+        options: ProducerOptions,
+        parts: ClientContext,
+        *,
+        first_epoch: int = 0,
+        on_return: OnReturn | None = None,
     ) -> PartitionedProducer:
-        """Open a producer on every partition. ``first_epoch``: see ``TopicProducer``.
+        """Open a producer on every partition. ``first_epoch`` and ``on_return``: see
+        ``TopicProducer``.
 
         Raises the broker's refusal, or ``Timeout``; then no producer stays open.
         """
@@ -104,6 +110,7 @@ class PartitionedProducer:
                 max_pending_messages=pending,
                 partition=index,
                 first_epoch=first_epoch,
+                on_return=on_return,
             )
             for name, index in topics
         ]

@@ -9,7 +9,7 @@ refusal, by its own timeout or that of an earlier one, or when the producer ends
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from pulsarish.client.connection.context import ClientContext, may_retry
 from pulsarish.client.connection.loop_bridge import Wakeup
@@ -35,11 +35,12 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb import broker_pb2 as pb
 
-__all__ = ["NO_MESSAGE_ID", "TopicProducer", "Waiter"]
+__all__ = ["NO_MESSAGE_ID", "OnReturn", "TopicProducer", "Waiter"]
 
 _log = get_logger("client.producer")
 
 NO_MESSAGE_ID = MessageId()
+OnReturn = Callable[[], Awaitable[None]]
 
 
 class Waiter:
@@ -64,9 +65,13 @@ class TopicProducer:
         max_pending_messages: int,
         partition: int,
         first_epoch: int = 0,
+        on_return: OnReturn | None = None,
     ) -> None:
         """``first_epoch`` above 0: takes over from producers of the same name with lower epochs,
         and ends when one with a higher epoch does.
+
+        ``on_return`` is called when the producer is open again after a loss, before anything is
+        sent again. What it raises is handled as a refusal by the broker.
         """
         self.topic = topic
         self.partition = partition
@@ -99,6 +104,7 @@ class TopicProducer:
         self._stream: PublishStream | None = None
         self._producer_id = 0
         self._first_epoch = self._epoch = first_epoch
+        self._on_return = on_return
         # Not 0, which an older client says.
         self._instance = parts.random.getrandbits(63) + 1
         self._topic_epoch = 0
@@ -108,7 +114,13 @@ class TopicProducer:
         # Waiting for exclusive access has no time limit.
         self._waits = options.access_mode is ProducerAccessMode.WaitForExclusive
         self._reconnector = Reconnector(
-            "producer", topic.full, parts, self._open_at, self._end, waits=self._waits
+            "producer",
+            topic.full,
+            parts,
+            self._open_at,
+            self._end,
+            # What ``on_return`` opens needs a turn, too.
+            waits=self._waits or on_return is not None,
         )
 
     # Opening, and opening again.
@@ -142,17 +154,16 @@ class TopicProducer:
             )
         except ProducerBusy as error:
             raise self._outdone(error) from None
+        try:
+            await self._check_return(opened)
+        except PulsarishError:
+            stream.close_producer(opened.producer_id)
+            raise
         if self._reconnector.is_closing:
             stream.close_producer(opened.producer_id)
             return
         if not stream.has_producer(opened.producer_id):
             raise ServiceNotReady(f"producer on {self.topic} was closed as soon as it was open")
-        if self._is_behind(opened):
-            stream.close_producer(opened.producer_id)
-            raise ProducerFenced(
-                f"another producer {self.name!r} stored messages on {self.topic} meanwhile; with "
-                "deduplication a sequence id counts once: close this one, and make a new one"
-            )
         self._stream, self._producer_id = stream, opened.producer_id
         self._topic_epoch = opened.topic_epoch
         self.deduplication = opened.deduplication
@@ -171,12 +182,23 @@ class TopicProducer:
         self.is_open = True
         self.look()
 
-    def _is_behind(self, opened: pb.ProducerOpened) -> bool:
-        """Return whether the log has sequence ids of this name that were never sent from here."""
-        if not (self._was_open and self.deduplication and opened.deduplication):
-            return False
-        with self.lock:
-            return not self._first_epoch and opened.last_sequence_id > self.core.pushed_sequence_id
+    async def _check_return(self, opened: pb.ProducerOpened) -> None:
+        """Raise ``ProducerFenced`` when the log has sequence ids of this name that were never sent
+        from here, or what ``on_return`` raises.
+        """
+        if not self._was_open:
+            return
+        if self.deduplication and opened.deduplication and not self._first_epoch:
+            with self.lock:
+                is_behind = opened.last_sequence_id > self.core.pushed_sequence_id
+            if is_behind:
+                raise ProducerFenced(
+                    f"another producer {self.name!r} stored messages on {self.topic} meanwhile; "
+                    "with deduplication a sequence id counts once: close this one, and make a new "
+                    "one"
+                )
+        if self._on_return is not None:
+            await self._on_return()
 
     def _outdone(self, error: ProducerBusy) -> PulsarishError:
         """Return the error to report.

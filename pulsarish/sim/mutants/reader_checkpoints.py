@@ -7,6 +7,7 @@ from typing import Any, Final
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint, checkpoint_key, position_in
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.arguments import producer_options
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.sim.workloads.reader_checkpoints import run_reader_checkpoints
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, replacing
@@ -58,11 +59,22 @@ def _newest_of_all(_was: object) -> object:
 def _position_first(_was: object) -> object:
     async def open_checkpoint(client: AsyncClient, options: ConsumerOptions) -> ReaderCheckpoint:
         topic, key = options.checkpoint_topic, checkpoint_key(options)
-        position = await client._stored_position(topic, key)
-        producer = await client.create_producer(topic, producer_name=f"checkpoint of {key}")
-        return ReaderCheckpoint(producer, key, position)
+        checkpoint = ReaderCheckpoint(key, lambda: client._stored_position(topic, key))
+        checkpoint.position = await checkpoint._read()
+        checkpoint._is_open = True
+        chosen = producer_options(topic, {"producer_name": f"checkpoint of {key}"})
+        publishing = await client.open_publishing(chosen, on_return=checkpoint.check)
+        await checkpoint.open(client.make_producer(publishing))
+        return checkpoint
 
     return open_checkpoint
+
+
+def _unchecked(_was: object) -> object:
+    async def check(_checkpoint: ReaderCheckpoint) -> None:
+        return
+
+    return check
 
 
 def _mutant(name: str, removes: str, patch: Patch, *, first: int = 0) -> Mutant:
@@ -97,9 +109,15 @@ READER_CHECKPOINT_MUTANTS: Final = (
         replacing(AsyncClient, "_stored_position", _newest_of_all),
     ),
     _mutant(
+        "checkpoint_not_compared_on_return",
+        "a reader that was away stores no position after one of another reader of its name",
+        replacing(ReaderCheckpoint, "check", _unchecked),
+        first=2,
+    ),
+    _mutant(
         "checkpoint_read_before_it_is_owned",
         "a reader asks for its position when no other reader of its name can store one any more",
         replacing(AsyncClient, "_open_checkpoint", _position_first),
-        first=4,
+        first=1,
     ),
 )

@@ -1,7 +1,8 @@
 """Readers that keep their positions in a topic, while they, their rivals and brokers die.
 
 Two machines read under one name, one at a time, and a third one under another name. Each reads
-some messages and stores positions now and then. A machine dies most often while it stores one.
+some messages and stores positions now and then. A machine dies most often while it stores one, or
+stands still while its rival reads.
 
 What must hold when a reader opens: the position is the last one that was acknowledged, or one that
 was sent after it and may have been stored. The reader gets the message after its position first,
@@ -38,7 +39,10 @@ _READERS: Final = {"machine0": "report", "machine1": "report", "machine2": "audi
 _MESSAGES: Final = 60
 _BATCH: Final = 4
 _STORE_CHANCE: Final = 0.4
-_CRASH_CHANCE: Final = 0.6
+_FAULT_CHANCE: Final = 0.7
+_PAUSE_CHANCE: Final = 0.3
+"""Chance of a machine to stand still for longer than brokers wait for a silent client, not to die.
+"""
 _FAULTS_SECONDS: Final = 25.0
 _ALL_SECONDS: Final = 90.0
 
@@ -96,6 +100,7 @@ class _Run:
         self._numbers: dict[Place | None, int] = {}
         self._positions = {name: _Positions() for name in _READERS.values()}
         self._storing = {machine: asyncio.Event() for machine in _READERS}
+        self._pauses = dict.fromkeys(_READERS, 0)
         self._faults = True
 
     async def run(self) -> None:
@@ -109,7 +114,9 @@ class _Run:
         tasks = [loop.create_task(self._keep_on(machine)) for machine in _READERS]
         tasks.append(loop.create_task(self._change_owners()))
         calm, ends = loop.time() + _FAULTS_SECONDS, loop.time() + _ALL_SECONDS
-        while any(each.acknowledged < _MESSAGES - 1 for each in self._positions.values()):
+        while loop.time() < calm or any(
+            each.acknowledged < _MESSAGES - 1 for each in self._positions.values()
+        ):
             await asyncio.sleep(0.1)
             self._faults = loop.time() < calm
             assert loop.time() < ends, "a reader has not come to the end"
@@ -147,13 +154,23 @@ class _Run:
         while True:
             storing.clear()
             running = loop.create_task(node.run(inside))
-            if self._faults and self._rng.random() < _CRASH_CHANCE:
+            if self._faults and self._rng.random() < _FAULT_CHANCE:
+                # Some machines come no further than to open.
+                seconds = self._rng.choice((0.05, 60.0)) * self._rng.random()
                 stores = loop.create_task(storing.wait())
-                _ = await asyncio.wait((running, stores), return_when=asyncio.FIRST_COMPLETED)
+                _ = await asyncio.wait(
+                    (running, stores), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
                 _ = stores.cancel()
                 await asyncio.sleep(self._rng.choice((0.01, 0.1, 3.0)) * self._rng.random())
-                node.crash()
-                node.revive()
+                if self._rng.random() < _PAUSE_CHANCE:
+                    self._pauses[machine] += 1
+                    node.pause()
+                    await asyncio.sleep(self._rng.uniform(6.0, 12.0))
+                    node.resume()
+                else:
+                    node.crash()
+                    node.revive()
             with suppress(NodeDied):
                 await running
             await asyncio.sleep(self._rng.uniform(0.0, 0.1))
@@ -161,6 +178,7 @@ class _Run:
     async def _read_some(self, machine: str, client: AsyncClient) -> None:
         name, rng = _READERS[machine], self._rng
         positions = self._positions[name]
+        pauses = self._pauses[machine]
         reader = await client.create_reader(
             _LOG,
             MessageId.earliest,
@@ -171,13 +189,17 @@ class _Run:
         )
         found = reader.last_checkpoint()
         number = -1 if found is None else self._numbers[place_of(found)]
-        positions.on_found(number)
+        # A machine that stood still may have read its position before a rival stored a later one.
+        # Then it can store none.
+        if pauses == self._pauses[machine]:
+            positions.on_found(number)
         for _ in range(rng.randint(1, 20)):
             if number == _MESSAGES - 1:
                 assert not await reader.has_message_available()
                 break
             number += 1
             await self._read_one(machine, reader, number)
+            await asyncio.sleep(rng.choice((0.0, 0.4)) * rng.random())
         await reader.close()
 
     async def _read_one(self, machine: str, reader: AsyncReader, number: int) -> None:
