@@ -196,10 +196,16 @@ class EntryStore:
         return self.limbo.times
 
     async def knows(self, ledger_ids: Sequence[int]) -> list[bool]:
-        """Return for each of these ledgers whether it is here, or is remembered as deleted."""
+        """Return for each of these ledgers whether it is here, in the trash, or remembered as
+        deleted.
+        """
+        trashed = await self.index.trashed_rows(ledger_ids)
         await self.states.load(ledger_ids)
         states = [self.states.loaded[ledger_id] for ledger_id in ledger_ids]
-        return [state.exists or state.fenced for state in states]
+        return [
+            state.exists or state.fenced or row is not None
+            for state, row in zip(states, trashed, strict=True)
+        ]
 
     def fail(self, error: Exception) -> None:
         """Take nothing any more, and let everybody who waits for the disk get an error."""

@@ -100,7 +100,7 @@ async def open_volumes(
     await _share(limbos)
     for volume in volumes.live:
         volume.store.states.enter_limbo()
-    volumes.begin()
+    volumes.begin(lost)
     return volumes, msgspec.structs.replace(agreed.cookie, volumes=start.known)
 
 

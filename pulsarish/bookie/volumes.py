@@ -21,7 +21,7 @@ import asyncio
 import errno
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -274,8 +274,15 @@ class Volumes:
         """The volumes whose failure all others know durably."""
         return [volume.name for volume in self.volumes if volume.is_settled]
 
-    def begin(self) -> None:
-        """Serve the volumes that are open, and none that has failed before."""
+    def begin(self, given_up: Collection[str]) -> None:
+        """Serve the volumes that are open.
+
+        ``given_up``: the names of those that have failed, and that the others know as lost. Raises
+        the error of a volume that has failed since.
+        """
+        for volume in self.volumes:
+            if volume.failure is not None and volume.name not in given_up:
+                raise volume.failure
         self.volumes = self.live
         self.is_serving = True
 
@@ -328,13 +335,16 @@ class Volumes:
         """Let all other volumes know durably that ledgers which they do not know are in doubt."""
         async with self._settling:
             times = max(each.store.limbo_times for each in self.volumes) + 1
-            lost = [each.name for each in self.volumes if each.failure is not None]
+            # All that have failed by now: a note that names one must cover its ledgers, too.
+            failed = [each for each in self.volumes if each.failure is not None]
+            lost = [each.name for each in failed]
+            below = max(each.highest for each in failed) + 1
             for other in self.live:
                 try:
                     # What it has in its journal only is no doubt of the next start's replay.
                     await other.store.checkpointer.flush()
                     await other.store.limbo.doubt_absent(
-                        volume.highest + 1, str(volume.failure), lost=lost, times=times
+                        below, str(volume.failure), lost=lost, times=times
                     )
                 except OSError as error:
                     if not self.fail(other, error):

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from pulsarish.bookie.bookie import Bookie
@@ -239,8 +240,14 @@ class _Workload:
             )
 
     def _disk_dies(self) -> None:
+        """Kill the disks of some volumes, but not of all, within a short time."""
+        faults, count = self.sim.faults, self._settings.volumes
+        for number in faults.sample(range(count), faults.randrange(1, count)):
+            delay = faults.uniform(0.0, 0.05)
+            self.sim.at(delay, partial(self._kill, f"/data/{number}/"))
+
+    def _kill(self, place: str) -> None:
         faults, disk = self.sim.faults, self._node.disk
-        place = f"/data/{faults.randrange(self._settings.volumes)}/"
         disk.kill(place)
         self._damaged = True
         if faults.random() < 0.5:

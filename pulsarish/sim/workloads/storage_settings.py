@@ -92,7 +92,7 @@ class StorageSettings:
     volumes: int = 1
     """The volumes of the bookie."""
     dies: bool = False
-    """The disk of one volume dies during the load, and may come back as it was."""
+    """Disks of some volumes, never of all, die during the load, and may come back as they were."""
     log_size_bytes: int = 1 << 13
     """Size of an entry log."""
 
