@@ -156,6 +156,33 @@ class Bookies:
         """Return the registrations of the bookies that are alive."""
         return self._transport.records("bookies")
 
+    def racks(self) -> Record:
+        """Return by group, and by bookie, the ``rack`` and the ``hostname``."""
+        return self._transport.record("GET", "bookies", "racks-info")
+
+    def rack(self, bookie: str) -> Record:
+        """Return the ``rack`` and the ``hostname`` of a bookie. Raises ``NotFound``."""
+        return self._transport.record("GET", "bookies", "racks-info", bookie)
+
+    def set_rack(self, bookie: str, *, rack: str = "", group: str = "default") -> None:
+        """Set the rack of a bookie, instead of its option, and its group.
+
+        Args:
+            bookie: its id. It need not run.
+            rack: empty: the rack that the bookie says itself.
+            group: of bookies for namespaces that have bookies of their own.
+        """
+        self._transport.request(
+            "POST",
+            ["bookies", "racks-info", bookie],
+            query={"group": group},
+            body={"rack": rack},
+        )
+
+    def delete_rack(self, bookie: str) -> None:
+        """Take ``set_rack`` back. Raises ``NotFound``."""
+        self._transport.request("DELETE", ["bookies", "racks-info", bookie])
+
     def under_replicated(self, *, after: int = -1, limit: int = 1000) -> Records:
         """Return under-replicated ledgers above ``after``, at most ``limit``.
 

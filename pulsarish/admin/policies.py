@@ -263,6 +263,29 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "persistence",
     ),
     Policy(
+        "bookie-affinity-group",
+        "the groups whose bookies hold the ledgers, from each topic's next ledger on",
+        (
+            Field(
+                "bookkeeperAffinityGroupPrimary",
+                "primary-group",
+                "name",
+                "Groups, with commas between them.",
+                "payments",
+            ),
+            Field(
+                "bookkeeperAffinityGroupSecondary",
+                "secondary-group",
+                "name",
+                "Groups that are used, too, while those have too few bookies.",
+                "spare",
+                (),
+                False,
+            ),
+        ),
+        "persistence/bookieAffinity",
+    ),
+    Policy(
         "deduplication",
         "whether a message that a producer sends again is recognised",
         (Field("", "state", "flag", "", "on"),),
@@ -564,7 +587,7 @@ class PolicyCalls:
         ``applied``, for topics: the value in force, from any level.
         """
         policy = self._policy(name)
-        path = [*self._path(resource), policy.read or policy.leaf(self._level)]
+        path = [*self._path(resource), *(policy.read or policy.leaf(self._level)).split("/")]
         if policy.in_path:
             query = {"applied": "true"} if applied else None
             return self._transport.exchange("GET", path, query=query).payload.decode() or None
@@ -585,7 +608,7 @@ class PolicyCalls:
             if policy.namespace_method and self._level == NAMESPACE
             else policy.method
         )
-        path = [*self._path(resource), policy.leaf(self._level)]
+        path = [*self._path(resource), *policy.leaf(self._level).split("/")]
         if policy.in_path and self._level == NAMESPACE:
             path, body = [*path, str(value)], None
         self._transport.request(method, path, query=query, body=body)
@@ -599,7 +622,7 @@ class PolicyCalls:
         policy = self._policy(name)
         query = {policy.kind: kind} if kind else None
         self._transport.request(
-            "DELETE", [*self._path(resource), policy.leaf(self._level)], query=query
+            "DELETE", [*self._path(resource), *policy.leaf(self._level).split("/")], query=query
         )
 
     def _policy(self, name: str) -> Policy:

@@ -11,7 +11,7 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import Candidate, why_too_few
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BookieRegistration
+from pulsarish.metadata.records import BookiePlace, BookieRacks, BookieRegistration
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
@@ -26,6 +26,7 @@ _RETRY_SECONDS = 0.2
 # Addresses of unregistered bookies are kept for reads and fencing: a bookie without metadata
 # continues to serve (rule 19).
 _REMEMBERED_MAX = 1_000
+_ANYWHERE = BookiePlace()
 
 _log = get_logger("bookies")
 
@@ -46,6 +47,7 @@ class Bookies:
         # by instance id, in the order of the bookies' ids
         self._registered: dict[str, BookieRegistration] = {}
         self._remembered: dict[str, BookieRegistration] = {}
+        self._places: dict[str, BookiePlace] = {}  # by bookie id, as operators set them
         self._quarantine: dict[str, float] = {}  # until when
         self._slow: dict[str, float] = {}  # until when those with slow adds are avoided
         self._dirty = asyncio.Event()
@@ -184,15 +186,17 @@ class Bookies:
 
     def _candidate(self, member: str, row: BookieRegistration) -> Candidate:
         failed = self._is_within(self._quarantine, member)
+        place = self._places.get(row.bookie_id, _ANYWHERE)
         return Candidate(
             member,
             row.host or host_of(row.address),
-            row.rack,
+            place.rack or row.rack,
             not failed,
             zone=row.zone,
             region=row.region,
             free_bytes=row.free_bytes,
             is_slow=self._is_within(self._slow, member),
+            group=place.group,
         )
 
     def _is_within(self, times: dict[str, float], member: str) -> bool:
@@ -219,7 +223,11 @@ class Bookies:
                 return
             self._dirty.clear()
             try:
+                places = await self._read_places()
                 self._take(await self._read())
+                if places != self._places:
+                    self._places = places
+                    self.version += 1
             except (MetadataUnavailable, Conflict):
                 # The store is unreachable or its root does not exist yet. What was known stays, and
                 # is read again.
@@ -227,6 +235,20 @@ class Bookies:
                 await self._world.clock.sleep(_RETRY_SECONDS)
             else:
                 self._loaded.set()
+
+    async def _read_places(self) -> dict[str, BookiePlace]:
+        (node,) = await self._records.nodes([paths.BOOKIE_RACKS], watch=self._touched)
+        if node is None:
+            return {}
+        try:
+            return decode_record(node.data, BookieRacks, paths.BOOKIE_RACKS).bookies
+        except CorruptData as error:
+            _log.error(
+                "the racks and groups of bookies cannot be read; those before stay",
+                exception=error,
+                path=paths.BOOKIE_RACKS,
+            )
+            return self._places
 
     async def _read(self) -> list[tuple[str, Versioned | None]]:
         records = self._records

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 
+import msgspec
+
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookies import Bookies
@@ -46,6 +48,7 @@ from pulsarish.model.errors import (
     ServiceNotReady,
 )
 from pulsarish.model.ledger_metadata import (
+    BookieGroups,
     LedgerMetadata,
     LedgerPurpose,
     LedgerState,
@@ -128,12 +131,14 @@ class LedgerClient:
         purpose: LedgerPurpose,
         listener: WriterListener,
         above: int = -1,
+        groups: BookieGroups | None = None,
         commit: Callable[[int, Sequence[Op]], Awaitable[None]] | None = None,
     ) -> LedgerWriter:
         """Create a ledger on as many members as are writable, never fewer than ``ack_quorum`` (rule
         3).
 
         Args:
+            groups: only their bookies hold copies, now and when a member is replaced.
             above: the new id is greater than this. So ids grow along a topic's chain, whichever
                 broker created the ledgers.
             commit: called with the ledger's id and the operations that create its record. It
@@ -152,6 +157,7 @@ class LedgerClient:
             ensemble_size,
             write_quorum,
             ack_quorum,
+            groups=groups,
             down_count=self.bookies.down_count(),
             read_only_reasons=self.bookies.read_only_reasons(),
         )
@@ -164,6 +170,7 @@ class LedgerClient:
             segments=first_segments(ensemble.members),
             created_ms=self._world.clock.wall_ms(),
             below_policy=ensemble.below_policy,
+            groups=groups or msgspec.UNSET,
             requested_write_quorum=write_quorum if ensemble.write_quorum < write_quorum else 0,
         )
         version = 0

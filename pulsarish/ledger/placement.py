@@ -57,6 +57,7 @@ class Candidate:
     region: str = ""
     free_bytes: int = 0  # 0: not known
     is_slow: bool = False  # with adds
+    group: str = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,13 @@ from pulsarish.ledger.placement import (
     choose_replacement,
     why_not_permitted,
 )
-from pulsarish.model.errors import ConfigError, PulsarishError, ServiceNotReady
-from pulsarish.model.ledger_metadata import check_quorums
+from pulsarish.model.errors import (
+    ConfigError,
+    NotEnoughBookies,
+    PulsarishError,
+    ServiceNotReady,
+)
+from pulsarish.model.ledger_metadata import BookieGroups, check_quorums
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["Placement", "PlacementPolicy"]
@@ -112,13 +117,23 @@ class Placement:
         write_quorum: int,
         ack_quorum: int,
         *,
+        groups: BookieGroups | None = None,
         down_count: int = 0,
         read_only_reasons: Sequence[str] = (),
     ) -> Ensemble:
         """Choose the members of a new ledger, as ``choose_ensemble``.
 
+        ``groups``: only their bookies are candidates; those of the secondary ones, too, where the
+        primary ones have fewer than ``ensemble_size``.
+
         Raises its errors, and ``ServiceNotReady`` when the policy fails.
         """
+        if groups is not None:
+            everywhere, candidates = candidates, _of_groups(candidates, groups.primary)
+            if len(candidates) < ensemble_size:
+                candidates = _of_groups(everywhere, (*groups.primary, *groups.secondary))
+            if len(candidates) < ack_quorum:
+                raise _too_few_in(groups, len(candidates), len(everywhere), ack_quorum)
         if self._policy is None:
             return choose_ensemble(
                 candidates,
@@ -150,10 +165,21 @@ class Placement:
         members: Sequence[Candidate],
         index: int,
         write_quorum: int,
+        *,
+        groups: BookieGroups | None = None,
     ) -> Candidate | None:
         """Choose a bookie for a place, as ``choose_replacement``. A policy that fails chooses
         none.
+
+        ``groups``: only of these, and of the secondary ones where the primary ones have none.
         """
+        if groups is not None:
+            for names in (groups.primary, groups.secondary):
+                pool = _of_groups(candidates, names)
+                chosen = self.replacement(pool, members, index, write_quorum)
+                if chosen is not None:
+                    return chosen
+            return None
         if self._policy is None:
             return choose_replacement(
                 candidates, members, index, write_quorum, self._rng, rules=self._rules
@@ -182,8 +208,18 @@ class Placement:
         members: Sequence[Candidate],
         index: int,
         write_quorum: int,
+        *,
+        groups: BookieGroups | None = None,
     ) -> str:
-        """Say which enforced rule keeps every free bookie from a place; empty when none does."""
+        """Say which enforced rule, or which groups, keep every free bookie from a place; empty when
+        none does.
+        """
+        if groups is not None:
+            names = (*groups.primary, *groups.secondary)
+            taken = {place.member for place in members}
+            candidates = _of_groups(candidates, names)
+            if not any(each.healthy and each.member not in taken for each in candidates):
+                return f"no free bookie is in the groups {', '.join(names)} of this ledger"
         return why_not_permitted(candidates, members, index, write_quorum, self._rules)
 
     def _failure(self, error: Exception) -> PulsarishError:
@@ -192,6 +228,20 @@ class Placement:
             f"{_FIELD} = {self._name} failed, so no bookies were chosen: "
             f"{type(error).__name__}: {error}"
         )
+
+
+def _of_groups(candidates: Sequence[Candidate], groups: Sequence[str]) -> list[Candidate]:
+    return [each for each in candidates if each.group in groups]
+
+
+def _too_few_in(
+    groups: BookieGroups, count: int, everywhere_count: int, ack_quorum: int
+) -> NotEnoughBookies:
+    names = ", ".join((*groups.primary, *groups.secondary))
+    return NotEnoughBookies(
+        f"a ledger needs {ack_quorum} writable bookies (ack_quorum) of the groups {names}; {count} "
+        f"are there, of {everywhere_count} in all: add bookies to these groups, or set others"
+    )
 
 
 def _places(candidates: Sequence[Candidate], members: Sequence[str]) -> list[Candidate]:

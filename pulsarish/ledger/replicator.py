@@ -383,6 +383,7 @@ class Replicator:
             self._pool.bookies.describe(members),
             index,
             self.core.metadata.write_quorum,
+            groups=self.core.metadata.bookie_groups,
         )
         return None if chosen is None else chosen.member
 
@@ -431,6 +432,7 @@ class Replicator:
                 self._pool.bookies.describe(members),
                 gone[0],
                 self.core.metadata.write_quorum,
+                groups=self.core.metadata.bookie_groups,
             )
         kind = NotEnoughDomains if refused else NotEnoughBookies
         return kind(

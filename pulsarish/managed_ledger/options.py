@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.model.errors import ConfigError, InvalidArgument
-from pulsarish.model.ledger_metadata import check_quorums
+from pulsarish.model.ledger_metadata import BookieGroups, check_quorums
 
 __all__ = ["ManagedLedgerOptions", "Retention"]
 
@@ -56,6 +56,20 @@ class ManagedLedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     ack_quorum: Annotated[
         int, Meta(ge=1, description="Copies on disk before an entry is confirmed (Qa).")
     ] = 2
+
+    isolation_groups: Annotated[
+        tuple[str, ...],
+        Meta(
+            description=(
+                "Groups of bookies that hold the ledgers of topics whose namespace names none; "
+                "empty: any bookie."
+            )
+        ),
+    ] = ()
+    secondary_isolation_groups: Annotated[
+        tuple[str, ...],
+        Meta(description="Groups that are used, too, while those have too few bookies."),
+    ] = ()
 
     max_entries_per_ledger: Annotated[
         int, Meta(ge=1, description="A ledger with this many entries is full.")
@@ -166,7 +180,20 @@ class ManagedLedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 16 * _MIB
 
+    @property
+    def bookie_groups(self) -> BookieGroups | None:
+        """The groups whose bookies hold the ledgers; ``None``: any bookie."""
+        if not self.isolation_groups:
+            return None
+        return BookieGroups(self.isolation_groups, self.secondary_isolation_groups)
+
     def validate(self) -> None:
+        if self.secondary_isolation_groups and not self.isolation_groups:
+            raise ConfigError(
+                "secondary_isolation_groups = "
+                f"{', '.join(self.secondary_isolation_groups)} has no effect without "
+                "isolation_groups: set those, too"
+            )
         try:
             check_quorums(self.ensemble_size, self.write_quorum, self.ack_quorum)
         except InvalidArgument as error:

@@ -74,6 +74,7 @@ async def create_ledger(
         ensemble_size=options.ensemble_size,
         write_quorum=options.write_quorum,
         ack_quorum=options.ack_quorum,
+        groups=options.bookie_groups,
         purpose=LedgerPurpose(PurposeKind.TOPIC, name.full),
         listener=events,
         above=above,

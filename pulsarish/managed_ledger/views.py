@@ -110,6 +110,7 @@ class Views:
             ensemble_size=options.ensemble_size,
             write_quorum=options.write_quorum,
             ack_quorum=options.ack_quorum,
+            groups=options.bookie_groups,
             purpose=LedgerPurpose(PurposeKind.COMPACTED, self._topic.name.full),
             listener=writer,
             commit=commit,

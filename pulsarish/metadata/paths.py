@@ -21,6 +21,7 @@ __all__ = [
     "AGE",
     "AUTORECOVERY",
     "BOOKIES",
+    "BOOKIE_RACKS",
     "BROKERS",
     "CLUSTER",
     "COOKIES",
@@ -86,6 +87,7 @@ UNDERREPLICATED: Final = "/underreplicated"
 # .../given-up/bookie~0a1b2c3d
 AUTORECOVERY: Final = "/autorecovery"
 BOOKIES: Final = "/bookies"  # ephemeral registrations
+BOOKIE_RACKS: Final = "/bookie-racks"  # racks and groups of bookies, as operators set them
 READ_ONLY_BOOKIES: Final = "/read-only-bookies"  # by instance id: as operators ask
 COOKIES: Final = "/cookies"
 BROKERS: Final = "/brokers"  # ephemeral registrations

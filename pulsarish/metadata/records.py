@@ -21,6 +21,8 @@ from pulsarish.model.schedule import Schedule
 __all__ = [
     "AgeRecord",
     "AutoRecoverySwitch",
+    "BookiePlace",
+    "BookieRacks",
     "BookieRegistration",
     "BrokerRegistration",
     "BundleOwner",
@@ -113,6 +115,20 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     region: str = ""
     free_bytes: int = 0  # for entry logs, registered in coarse steps; 0: not known
     lost_directories: tuple[str, ...] = ()  # of volumes that have failed or were given up
+
+
+class BookiePlace(msgspec.Struct, frozen=True):
+    """Where an operator says that a bookie stands; an empty rack: where it says itself."""
+
+    group: str = "default"
+    rack: str = ""
+
+
+class BookieRacks(msgspec.Struct, frozen=True):
+    """By bookie id; a bookie that is missing is in the group ``default``."""
+
+    bookies: dict[str, BookiePlace] = {}
+    token: str = ""
 
 
 class ListenerAddresses(msgspec.Struct, frozen=True):

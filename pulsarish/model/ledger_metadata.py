@@ -18,6 +18,7 @@ from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.position import NO_ENTRY
 
 __all__ = [
+    "BookieGroups",
     "LedgerMetadata",
     "LedgerPurpose",
     "LedgerState",
@@ -49,6 +50,16 @@ class LedgerPurpose(msgspec.Struct, frozen=True, gc=False):
 
     kind: PurposeKind
     owner: str  # a topic's full name, "topic#subscription" for a cursor, free text for a diagnostic
+
+
+class BookieGroups(msgspec.Struct, frozen=True, gc=False):
+    """The groups whose bookies may hold a ledger.
+
+    Those of ``secondary`` only while the others are too few.
+    """
+
+    primary: tuple[str, ...]
+    secondary: tuple[str, ...] = ()
 
 
 class Segment(msgspec.Struct, frozen=True, gc=False):
@@ -100,8 +111,15 @@ class LedgerMetadata(msgspec.Struct, frozen=True, gc=False):
     restored: bool = False
     # silent members that an operator counted as empty when it was closed: entries may be lost
     given_up: tuple[str, ...] = ()
+    # where its copies may lie; absent: on any bookie
+    groups: BookieGroups | msgspec.UnsetType = msgspec.UNSET
     # the writer of this version; it recognises its own write when the answer was lost
     token: str = ""
+
+    @property
+    def bookie_groups(self) -> BookieGroups | None:
+        """The groups whose bookies may hold copies; ``None``: any bookie."""
+        return self.groups or None
 
     def check(self) -> None:
         """Assert rule 1 and the order of segments."""

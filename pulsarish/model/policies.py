@@ -36,6 +36,7 @@ __all__ = [
     "AUTO_SUBSCRIPTION_CREATION",
     "AUTO_TOPIC_CREATION",
     "BACKLOG_QUOTA",
+    "BOOKIE_AFFINITY",
     "CAPTURES",
     "DEDUPLICATION",
     "DEDUPLICATION_SNAPSHOT_INTERVAL",
@@ -70,6 +71,7 @@ __all__ = [
     "AutoSubscriptionCreation",
     "AutoTopicCreation",
     "BacklogQuota",
+    "BookieAffinity",
     "DispatchRate",
     "InactiveTopicPolicies",
     "PersistencePolicies",
@@ -130,6 +132,44 @@ class PersistencePolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
                 f"{self.write_quorum} >= bookkeeperAckQuorum"
                 f" {self.ack_quorum} must hold"
             )
+
+
+_BookieGroups = Annotated[
+    str,
+    Meta(
+        max_length=1_000,
+        pattern=r"^([^/,\s]+(,[^/,\s]+)*)?$",
+        description="Names of groups, with commas between them; empty: any bookie.",
+    ),
+]
+
+
+class BookieAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The groups whose bookies hold a namespace's ledgers. A change takes effect at the next
+    ledger.
+
+    Bookies of the secondary ones are used, too, while the primary ones have fewer than E.
+    """
+
+    primary: _BookieGroups = msgspec.field(name="bookkeeperAffinityGroupPrimary")
+    secondary: _BookieGroups | None = msgspec.field(
+        name="bookkeeperAffinityGroupSecondary", default=None
+    )
+
+    def __post_init__(self) -> None:
+        if self.secondary and not self.primary:
+            raise ValueError(
+                f"bookkeeperAffinityGroupSecondary {self.secondary} needs a "
+                "bookkeeperAffinityGroupPrimary"
+            )
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The primary groups, none for any bookie, and the secondary ones."""
+        primary, secondary = (
+            tuple(names.split(",")) if names else () for names in (self.primary, self.secondary)
+        )
+        return primary, secondary
 
 
 class RetentionPolicies(
@@ -330,6 +370,7 @@ class Policy(Generic[T]):
     shows_applied: bool = False  # GET of a namespace may also request the value in force
     namespace_method: str = ""  # the HTTP method that sets a namespace's value, where it differs
     is_name: bool = False  # plain text, and the end of the path that sets it for a namespace
+    is_for_operators: bool = False  # only a superuser may change it
     says_nothing: Any = None  # a value that means "not set": setting it removes what is set
 
     def value(self, raw: Any) -> T:
@@ -347,6 +388,13 @@ PERSISTENCE: Final = Policy[PersistencePolicies](
     namespace="persistence",
     topic="persistence",
     field="persistence",
+)
+BOOKIE_AFFINITY: Final = Policy[BookieAffinity](
+    "bookie_affinity_group",
+    BookieAffinity,
+    "The groups whose bookies hold the ledgers of a namespace, from each topic's next ledger on.",
+    namespace="persistence/bookieAffinity",
+    is_for_operators=True,
 )
 RETENTION: Final = Policy[RetentionPolicies](
     "retention",
@@ -635,6 +683,7 @@ the persistent topic.
 
 POLICIES: Final[tuple[Policy[Any], ...]] = (
     PERSISTENCE,
+    BOOKIE_AFFINITY,
     RETENTION,
     MESSAGE_TTL,
     DEDUPLICATION,

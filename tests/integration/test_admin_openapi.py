@@ -102,8 +102,6 @@ WITHOUT_METHOD = {
         "POST /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/lookAfter"
     ): "the leader's sweeper says it to owners",
     "GET /admin/v2/bookies/all": "bookies.list says more",
-    "GET /admin/v2/bookies/racks-info": "bookies.list says more",
-    "GET /admin/v2/bookies/racks-info/{bookie}": "bookies.list says more",
     "GET /admin/v2/broker-stats/metrics": "/metrics is for programs",
     "GET /admin/v2/broker-stats/topics": "topics.stats asks for one, whoever owns it",
     "GET /admin/v2/brokers": "brokers.list says more",

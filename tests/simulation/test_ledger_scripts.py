@@ -19,7 +19,7 @@ from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import UnderReplicated
+from pulsarish.metadata.records import BookiePlace, BookieRacks, UnderReplicated
 from pulsarish.model.errors import (
     EntryUnknown,
     InvalidArgument,
@@ -30,7 +30,7 @@ from pulsarish.model.errors import (
     NotEnoughBookies,
     PulsarishError,
 )
-from pulsarish.model.ledger_metadata import LedgerPurpose, LedgerState, PurposeKind
+from pulsarish.model.ledger_metadata import BookieGroups, LedgerPurpose, LedgerState, PurposeKind
 from pulsarish.runtime.seams import World
 from pulsarish.sim.workloads.ledgers import bookie_config
 from pulsarish.sim.world.world import Simulation
@@ -716,5 +716,52 @@ def test_new_ledgers_avoid_a_bookie_that_is_slow_with_adds_for_a_while() -> None
         sim.network.slow("b2", 0.0)
         await asyncio.sleep(10)
         assert bookies.slow_count() == 0
+
+    play(scenario)
+
+
+def test_a_ledger_of_a_group_stays_on_its_bookies_when_members_are_replaced() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 5)
+        client = await cluster.client()
+        records = Records(client.world.metadata, client.world.clock, client.world.random)
+        places = {name: BookiePlace("pay") for name in ("b1", "b2", "b3")}
+        places["b4"] = BookiePlace("spare", "r9")
+        await client.do(
+            records.update(paths.BOOKIE_RACKS, BookieRacks, lambda _: BookieRacks(places))
+        )
+        await asyncio.sleep(1.0)  # the client has followed
+        bookies = client.ledgers.bookies
+        (last,) = (each for each in bookies.candidates() if bookies.name_of(each.member) == "b4")
+        assert (last.group, last.rack) == ("spare", "r9")
+
+        writer = await client.do(
+            client.ledgers.create(
+                ensemble_size=2,
+                write_quorum=2,
+                ack_quorum=2,
+                purpose=PURPOSE,
+                listener=Listener(),
+                groups=BookieGroups(("pay",), ("spare",)),
+            )
+        )
+
+        def members() -> set[str]:
+            return {bookies.name_of(each) for each in writer.metadata.last_segment.members}
+
+        first, stays = sorted(members())
+        assert {first, stays} < {"b1", "b2", "b3"}
+        cluster.bookies[int(first[1])].crash()
+        await client.append(writer, entries(5))
+        assert members() == {"b1", "b2", "b3"} - {first}
+        cluster.bookies[int(stays[1])].crash()
+        await client.append(writer, entries(5, 5))
+        assert "b4" in members()
+        # No other bookie is of the groups: b0 is free, and the ledger ends instead.
+        cluster.bookies[4].crash()
+        await client.append(writer, entries(1, 10))
+        assert writer.stopped
+        stored = (await client.do(client.ledgers.open_no_recovery(writer.ledger_id))).metadata
+        assert stored.bookie_groups == BookieGroups(("pay",), ("spare",))
 
     play(scenario)

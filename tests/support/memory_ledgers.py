@@ -26,7 +26,13 @@ from pulsarish.model.errors import (
     NoSuchLedger,
     PulsarishError,
 )
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment
+from pulsarish.model.ledger_metadata import (
+    BookieGroups,
+    LedgerMetadata,
+    LedgerPurpose,
+    LedgerState,
+    Segment,
+)
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.seams import Clock, Op
 
@@ -262,6 +268,7 @@ class MemoryLedgerClient:
         purpose: LedgerPurpose,
         listener: WriterListener,
         above: int = -1,
+        groups: BookieGroups | None = None,
         commit: Callable[[int, Sequence[Op]], Awaitable[None]] | None = None,
     ) -> MemoryWriter:
         await asyncio.sleep(0)

@@ -35,6 +35,7 @@ __all__ = [
     "LookupBody",
     "LostBody",
     "MessageIdBody",
+    "NewRackBody",
     "OldestHoleBody",
     "OwnedBundleBody",
     "PartitionsBody",
@@ -673,6 +674,15 @@ class RackBody(msgspec.Struct):
 
     rack: str
     hostname: str
+
+
+class NewRackBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A bookie's rack, by an operator; empty: as the bookie says itself. ``hostname`` is taken and
+    has no effect: a bookie says itself on which host it is.
+    """
+
+    rack: Annotated[str, Meta(max_length=128)] = ""
+    hostname: str | None = None
 
 
 class SchemaPayloadBody(msgspec.Struct, forbid_unknown_fields=True):

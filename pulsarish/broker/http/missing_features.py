@@ -32,7 +32,6 @@ _ENCRYPTION: Final = "end-to-end encryption"
 _OFFLOAD: Final = "offloading of ledgers to other storage"
 _REPLICATION: Final = "geo-replication"
 _FILTERS: Final = "entry filters"
-_PLACEMENT: Final = "affinity of bookies"
 _PAUSING: Final = (
     "a switch for dispatch that waits for acknowledgements to be stored (here it always stops "
     "at a stated limit)"
@@ -107,7 +106,6 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_NAMESPACE, "allowedClusters", "GET POST", _REPLICATION, _OWN_CLUSTER),
     (_NAMESPACE, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION, _RATE),
     (_NAMESPACE, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
-    (_NAMESPACE, "persistence/bookieAffinity", "GET POST DELETE", _PLACEMENT, _NOTHING),
     (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
     (_NAMESPACE, "migration", "POST", _REPLICATION, _OFF),
     (_TOPIC, "offload", "GET PUT", _OFFLOAD, _NEVER_OFFLOADED),

@@ -111,6 +111,9 @@ def _default_values(config: BrokerConfig) -> Values:
             log.ack_quorum,
             1000 / flush_ms if flush_ms else 0.0,
         ),
+        model.BOOKIE_AFFINITY: model.BookieAffinity(
+            ",".join(log.isolation_groups), ",".join(log.secondary_isolation_groups) or None
+        ),
         model.RETENTION: model.RetentionPolicies(
             config.default_retention_time_minutes, config.default_retention_size_mb
         ),

@@ -199,10 +199,16 @@ class TopicLimits:
     # -- the log
 
     def log_options(self) -> ManagedLedgerOptions:
-        """Return the log's options: those of the broker, with the values of the persistence
-        policy.
+        """Return the log's options: those of the broker, with the values of the policies about
+        persistence and bookies.
         """
         base = self._config.managed_ledger
+        affinity = self.policies[model.BOOKIE_AFFINITY]
+        if affinity != self.policies.defaults[model.BOOKIE_AFFINITY]:
+            primary, secondary = affinity.groups
+            base = msgspec.structs.replace(
+                base, isolation_groups=primary, secondary_isolation_groups=secondary
+            )
         wanted = self.policies[model.PERSISTENCE]
         if wanted == self.policies.defaults[model.PERSISTENCE]:
             return base

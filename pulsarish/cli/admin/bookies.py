@@ -272,6 +272,59 @@ def recover(
         raise SystemExit(1)
 
 
+@bookies.command("racks-placement")
+@admin_option
+@output_option
+def racks_placement(admin: Admin, output: str) -> None:
+    """Show the group, rack and host of all bookies.
+
+    \b
+    Example:
+      pulsarish bookies racks-placement
+    """
+    rows = [
+        {"bookie": bookie, "group": group, **place}
+        for group, places in sorted(admin.bookies.racks().items())
+        for bookie, place in sorted(places.items())
+    ]
+    print_table(rows, ["bookie", "group", "rack", "hostname"], output)
+
+
+@bookies.command("set-bookie-rack")
+@click.argument("bookie")
+@click.option("--rack", default="", help="Its rack; without it the one that the bookie says.")
+@click.option("--group", default="default", show_default=True, help="Its group.")
+@admin_option
+def set_bookie_rack(bookie: str, rack: str, group: str, admin: Admin) -> None:
+    """Set the rack and the group of a bookie. Brokers follow at once, with their next ledgers.
+
+    BOOKIE is the bookie's id. It need not run. A namespace is bound to groups by `namespaces
+    set-bookie-affinity-group`.
+
+    \b
+    Example:
+      pulsarish bookies set-bookie-rack bookie-1 --rack r1 --group payments
+    """
+    admin.bookies.set_rack(bookie, rack=rack, group=group)
+    say(f"bookie {bookie} is in group {group}" + (f", rack {rack}" if rack else ""))
+    if not any(bookie in (each["bookie_id"], each["address"]) for each in admin.bookies.list()):
+        say(f"no bookie {bookie} is registered now; this holds when it is")
+
+
+@bookies.command("delete-bookie-rack")
+@click.argument("bookie")
+@admin_option
+def delete_bookie_rack(bookie: str, admin: Admin) -> None:
+    """Take `bookies set-bookie-rack` back: the bookie is in the group default then.
+
+    \b
+    Example:
+      pulsarish bookies delete-bookie-rack bookie-1
+    """
+    admin.bookies.delete_rack(bookie)
+    say(f"bookie {bookie} is in group default")
+
+
 @bookies.command("set-read-only")
 @click.argument("bookie")
 @click.option("--reason", default="", help="Why; it is shown with the bookie.")

@@ -55,6 +55,7 @@ PLACEHOLDERS: Final[Mapping[str, str]] = {
     "bytes": "SIZE",
     "count": "NUMBER",
     "rate": "NUMBER",
+    "name": "NAME",
 }
 """The placeholder in help for a value that is not a choice, by the field's unit."""
 _WORD: Final = re.compile(r"\w+")

@@ -387,9 +387,13 @@ class LedgerRepair:
             if candidate.member not in leaving and self._pool.usable(candidate.member)
         ]
         places = bookies.describe(members)
-        chosen = self._pool.placement.replacement(usable, places, place, write_quorum)
+        chosen = self._pool.placement.replacement(
+            usable, places, place, write_quorum, groups=metadata.bookie_groups
+        )
         if chosen is None:
-            refused = self._pool.placement.why_not(usable, places, place, write_quorum)
+            refused = self._pool.placement.why_not(
+                usable, places, place, write_quorum, groups=metadata.bookie_groups
+            )
             if refused:
                 raise NotEnoughDomains(f"ledger {metadata.ledger_id} gets no other copy: {refused}")
             raise NotEnoughBookies(

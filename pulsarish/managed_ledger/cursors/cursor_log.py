@@ -56,6 +56,7 @@ class CursorLog:
             ensemble_size=options.ensemble_size,
             write_quorum=options.write_quorum,
             ack_quorum=options.ack_quorum,
+            groups=options.bookie_groups,
             purpose=purpose,
             listener=log,
         )

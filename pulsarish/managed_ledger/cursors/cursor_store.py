@@ -405,6 +405,7 @@ class CursorStore:
             ensemble_size=options.ensemble_size,
             write_quorum=options.write_quorum,
             ack_quorum=options.ack_quorum,
+            groups=options.bookie_groups,
             purpose=self._purpose,
             listener=listener,
         )

@@ -19,6 +19,7 @@ from pulsarish.model.errors import (
     NotEnoughDomains,
     ServiceNotReady,
 )
+from pulsarish.model.ledger_metadata import BookieGroups
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 BOOKIES = [Candidate(f"b{number}", f"h{number}", "rrss"[number]) for number in range(4)]
@@ -142,3 +143,41 @@ def test_the_example_keeps_one_copy_in_the_own_rack(monkeypatch: pytest.MonkeyPa
     assert elsewhere == BOOKIES[1]
     sick = [Candidate("x", "x", healthy=False), *BOOKIES[:1]]
     assert set(placement.ensemble(sick, 2, 2, 2).members) == {"x", "b0"}
+
+
+def _in_groups(groups: str) -> list[Candidate]:
+    """One bookie a letter: its group, on a host of its own."""
+    return [Candidate(f"{group}{n}", f"h{n}", group=group) for n, group in enumerate(groups)]
+
+
+def test_only_bookies_of_the_groups_hold_a_ledger() -> None:
+    placement = Placement(LedgerOptions(), random.Random(1))
+    candidates = _in_groups("ggghhx")
+    for _ in range(20):
+        found = placement.ensemble(candidates, 3, 3, 2, groups=BookieGroups(("g",), ("h",)))
+        assert set(found.members) == {"g0", "g1", "g2"}
+        # Too few in the primary group for the ensemble: those of the secondary one count, too.
+        found = placement.ensemble(candidates, 5, 3, 2, groups=BookieGroups(("g",), ("h",)))
+        assert set(found.members) == {"g0", "g1", "g2", "h3", "h4"}
+    found = placement.ensemble(candidates, 5, 3, 2, groups=BookieGroups(("g",)))
+    assert (set(found.members), found.below_policy) == ({"g0", "g1", "g2"}, True)
+    with pytest.raises(
+        NotEnoughBookies, match=r"2 writable bookies .* groups x, y; 1 are there, of 6 in all"
+    ):
+        placement.ensemble(candidates, 3, 3, 2, groups=BookieGroups(("x",), ("y",)))
+
+
+def test_a_replacement_is_of_the_groups_the_primary_ones_first() -> None:
+    placement = Placement(LedgerOptions(), random.Random(1))
+    candidates, groups = _in_groups("ggghhx"), BookieGroups(("g",), ("h",))
+    members = candidates[:2]
+    for _ in range(20):
+        assert placement.replacement(candidates, members, 0, 2, groups=groups) == candidates[2]
+        chosen = placement.replacement(candidates, candidates[:3], 0, 3, groups=groups)
+        assert chosen in candidates[3:5]
+    primary = BookieGroups(("g",))
+    assert placement.replacement(candidates, candidates[:3], 0, 3, groups=primary) is None
+    assert placement.why_not(candidates, candidates[:3], 0, 3, groups=primary) == (
+        "no free bookie is in the groups g of this ledger"
+    )
+    assert placement.why_not(candidates, members, 0, 2, groups=primary) == ""

@@ -120,7 +120,7 @@ class NamespacePolicyRoutes:
         return [*found, *self._quotas(), *self._old_strategy(), *self._properties()]
 
     def _policy(self, policy: Policy[Any]) -> list[Route]:
-        path, may = f"{_NAMESPACE}/{policy.namespace}", Permission.WRITE_POLICIES
+        path, may = f"{_NAMESPACE}/{policy.namespace}", _may_change(policy)
         what = policy.meaning
         return [
             Route(
@@ -145,7 +145,7 @@ class NamespacePolicyRoutes:
         ]
 
     def _setting(self, policy: Policy[Any], path: str) -> Route:
-        what, may = f"Set: {policy.meaning}", Permission.WRITE_POLICIES
+        what, may = f"Set: {policy.meaning}", _may_change(policy)
         if policy.is_name:
             return Route("POST", f"{path}/{{name}}", partial(self._set_name, policy), may, what)
         return Route(
@@ -426,3 +426,7 @@ def namespace_body(record: NamespacePolicies, cluster: str) -> dict[str, Any]:
         if raw is not None and policy.field:
             body[policy.field] = {cluster: raw} if policy.by_cluster else raw
     return body
+
+
+def _may_change(policy: Policy[Any]) -> Permission:
+    return Permission.SUPER_USER if policy.is_for_operators else Permission.WRITE_POLICIES

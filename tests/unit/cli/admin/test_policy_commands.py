@@ -328,3 +328,16 @@ def test_quorums_that_put_entries_at_risk_are_said_where_they_are_set(
     )
     done = run(server, *words.split())
     assert (done.exit_code, "one dead bookie stops writes" in done.stderr) == (0, warned)
+
+
+def test_a_namespace_is_bound_to_groups_of_bookies(server: AdminServer) -> None:
+    words = "set-bookie-affinity-group acme/orders --primary-group a,b --secondary-group c"
+    assert run(server, "namespaces", *words.split()).exit_code == 0
+    path = f"{SPACE}/persistence/bookieAffinity"
+    value = {"bookkeeperAffinityGroupPrimary": "a,b", "bookkeeperAffinityGroupSecondary": "c"}
+    assert server.requests.pop() == ("POST", path, value)
+    server.answer(f"GET {path}", body=value)
+    shown = run(server, "namespaces", "get-bookie-affinity-group", "acme/orders", "-o", "json")
+    assert "a,b" in shown.stdout
+    assert run(server, "namespaces", "remove-bookie-affinity-group", "acme/orders").exit_code == 0
+    assert server.requests.pop()[:2] == ("DELETE", path)
