@@ -53,7 +53,7 @@ def running_cluster(
             cluster.up()
             yield cluster
         finally:
-            for node in nodes:
+            for node in cluster.nodes():
                 if cluster.pid(node.name) is not None:
                     cluster.kill(node.name)
 

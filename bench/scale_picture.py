@@ -1,6 +1,7 @@
 """Draw the figures of ``docs/scale.md``: ``python -m bench.scale_picture``.
 
-The tables of that page are the only place that has the figures. Writes ``docs/images/scale.png``.
+The tables of that page are the only place that has the figures. Writes ``docs/images/scale.png``
+and ``docs/images/growth.png``.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PAGE, PICTURE = Path("docs/scale.md"), Path("docs/images/scale.png")
+PAGE, IMAGES = Path("docs/scale.md"), Path("docs/images")
 WANTED = 600_000
+PHASE, BOOKIE_COLUMNS, BROKER_COLUMNS = 1, range(2, 7), range(7, 10)
 COLORS = {"own daemon": "#3b7dd8", "ZooKeeper": "#c0392b"}
 _NUMBER = re.compile(r"\d[\d,]*\.?\d*")
 
@@ -58,6 +60,37 @@ def main() -> None:
     import matplotlib.pyplot as plt
 
     page = PAGE.read_text("utf-8")
+    draw_topics(plt, page)
+    draw_growth(plt, page)
+
+
+def draw_growth(plt: Any, page: str) -> None:
+    """Draw what each bookie was given and each broker serves while a cluster grows."""
+    table = rows(page, "seconds")
+    seconds = [numbers(row[0])[0] for row in table]
+    begins = [
+        seconds[at] for at in range(1, len(table)) if table[at][PHASE] != table[at - 1][PHASE]
+    ]
+    figure, places = plt.subplots(1, 2, figsize=(11, 3.6))
+    for axes, title, what, columns in (
+        (places[0], "MB written to each bookie", "bookie", BOOKIE_COLUMNS),
+        (places[1], "bundles of each broker", "broker", BROKER_COLUMNS),
+    ):
+        for number, column in enumerate(columns, 1):
+            values = [numbers(row[column])[0] for row in table]
+            axes.plot(seconds, values, "o-", markersize=3, label=f"{what}-{number}")
+        for begin in begins:
+            axes.axvline(begin, color="#888888", linewidth=1, linestyle=":")
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("seconds; dotted: two bookies serve, two brokers serve")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(IMAGES / "growth.png", dpi=100)
+
+
+def draw_topics(plt: Any, page: str) -> None:
+    """Draw what very many topics cost."""
     idle, opened = rows(page, "topics"), rows(page, "open topics")
     figure, places = plt.subplots(2, 2, figsize=(11, 7))
     draw(places[0][0], "created per second", idle, 1, ("",))
@@ -78,7 +111,7 @@ def main() -> None:
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     figure.tight_layout()
-    figure.savefig(PICTURE, dpi=100)
+    figure.savefig(IMAGES / "scale.png", dpi=100)
 
 
 if __name__ == "__main__":
