@@ -1,5 +1,5 @@
-"""An ensemble of real ZooKeepers that loses a follower, its leader, and a leader with a full disk:
-nothing else may notice it for long.
+"""An ensemble of real ZooKeepers that loses a follower, its leader, a leader that is cut off, and a
+leader with a full disk: nothing else may notice it for long.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ def _leave(
     was: str,
     leave: Callable[[], None],
     poke: bool = False,
+    makes_topic: bool = True,
 ) -> str:
     """Let a server leave the quorum; the name of the leader without it.
 
@@ -103,6 +104,7 @@ def _leave(
     Args:
         was: the server's role.
         poke: write to the tree until the server has left.
+        makes_topic: make a new one meanwhile, too.
     """
     leave()
     began = time.monotonic()
@@ -123,17 +125,17 @@ def _leave(
     side.must_be_back(
         f"the ensemble served without {name}",
         served,
-        new_topic=f"without-{was}-{name}".replace(" ", "-"),
+        new_topic=f"without-{was}-{name}".replace(" ", "-") if makes_topic else "",
     )
     return leader
 
 
-def _return(stage: Stage, side: SideTopics, name: str) -> None:
+def _return(stage: Stage, side: SideTopics, name: str, *, new_topic: str = "") -> None:
     if stage.cluster.pid(name) is None:
         stage.start(name)
     _wait_for_whole(stage)
     stage.mark("heal", f"{name} follows the leader")
-    side.must_be_back(f"{name} was back", time.monotonic())
+    side.must_be_back(f"{name} was back", time.monotonic(), new_topic=new_topic)
 
 
 def _ensemble(stage: Stage) -> None:
@@ -157,6 +159,8 @@ def _ensemble(stage: Stage) -> None:
     stage.sleep(_AWAY_SECONDS)
     _return(stage, side, leader)
 
+    _cut_off(stage, side, _wait_for_whole(stage).leader)
+
     full = _wait_for_whole(stage).leader
     if full in stage.small_disks:
         _fill_disk(stage, side, full)
@@ -167,6 +171,29 @@ def _ensemble(stage: Stage) -> None:
         stage.wrong.append(f"topics have changed their owners: {', '.join(sorted(moved))}")
     stage.wrong += _older(stage)
     side.close()
+
+
+def _cut_off(stage: Stage, side: SideTopics, name: str) -> None:
+    """Silence all that goes between the leader and every other process, for a while.
+
+    Messages need no metadata. A new topic does, and a node that is connected to the silent server
+    notices only after two thirds of its session.
+    """
+    others = [node.name for node in stage.cluster.nodes() if node.name != name]
+    stage.mark("fault", f"{name}, the leader, is cut off from all other processes")
+    _ = _leave(
+        stage,
+        side,
+        name,
+        was="leader that is cut off",
+        leave=lambda: stage.act(stage.relays.isolate([[name], others])),
+        makes_topic=False,
+    )
+    stage.sleep(_AWAY_SECONDS)
+    if not _look(stage).serves_without(name):
+        raise VoidRun(f"{name} has come back though it is cut off")
+    stage.act(stage.relays.heal())
+    _return(stage, side, name, new_topic=f"after-the-cut-of-{name}")
 
 
 def _fill_disk(stage: Stage, side: SideTopics, full: str) -> None:
@@ -220,20 +247,24 @@ def _mount_small_disks(stage: Stage) -> None:
 ENSEMBLE_SCENARIOS: Final = (
     Scenario(
         "zookeeper-ensemble",
-        "of three real ZooKeepers a follower, the leader, and the leader's disk are lost for a "
-        "while",
+        "of three real ZooKeepers a follower, the leader, the leader's links and the leader's disk "
+        "are lost for a while",
         _ensemble,
         quorums=Quorums(3, 3, 2),
         no_negative=True,
         by_name_only=True,
         metadata="zookeeper",
         metadata_servers=_SERVERS,
+        relayed=frozenset({"metadata"}),
         settings=(
             # Owners are compared: only what the ensemble does may move a topic.
             ("broker", "load_balancer_enabled=false"),
             # So that nodes look at the metadata's age during each election.
             ("broker", "ledger.metadata_check_interval_ms=500"),
             ("bookie", "metadata_check_interval_seconds=0.5"),
+            # A node takes a silent server for gone after two thirds of it: longer than an election.
+            ("broker", "metadata_session_timeout_ms=16000"),
+            ("bookie", "metadata_session_timeout_ms=16000"),
         ),
         prepare=_mount_small_disks,
     ),

@@ -30,7 +30,16 @@ _RETRANSMIT_SECONDS: Final = 0.2
 """What the first retransmission of a lost packet costs (Linux' least); the second one twice that,
 and so on.
 """
+_FOLLOW_SECONDS: Final = 0.1
+"""A ZooKeeper is refused five times within half a second before it elects again."""
+_TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+_LISTENS: Final = "FFFF00000100007F:{:04X} 00000000000000000000000000000000:0000 0A"
+"""In the row of a port of 127.0.0.1 at which a Java program listens."""
 _HOST: Final = "127.0.0.1"
+_UNKNOWN: Final = ""
+"""The source of connections that were closed before it was looked up. They pass to no node that is
+cut off from another one.
+"""
 
 
 def _open_gate() -> asyncio.Event:
@@ -75,30 +84,41 @@ class Relay:
         source_of: Callable[[int, int], str | None],
     ) -> None:
         self.target = target
-        self._target_port = target_port
+        self.target_port = target_port
         self._links = links
         self._source_of = source_of
         self._server: asyncio.Server | None = None
         self._random = random.Random(target_port)
 
-    async def start(self, port: int = 0) -> int:
+    async def start(self, host: str = _HOST, port: int = 0) -> int:
         """Listen; returns the port."""
-        self._server = await asyncio.start_server(self._accept, _HOST, port)
+        self._server = await asyncio.start_server(self._accept, host, port)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        await self._server.wait_closed()
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    async def follow(self, host: str, *, listens: bool) -> None:
+        """Listen at the target's port of ``host`` if the target listens, and otherwise not.
+
+        ZooKeepers connect again after a refusal, and elect again after a connection that breaks.
+        """
+        if listens and self._server is None:
+            _ = await self.start(host, self.target_port)
+        elif not listens:
+            await self.stop()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         source = self._source_of(
             writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1]
         )
-        if source is None:  # it has gone already
-            writer.transport.abort()
-            return
-        link = self._links(source)
+        # One that has closed its end already may have sent something: ZooKeepers do, to be called
+        # back.
+        link = self._links(source or _UNKNOWN)
         number = link.connections_count
         link.connections_count += 1
         task = asyncio.current_task()
@@ -119,7 +139,7 @@ class Relay:
     ) -> None:
         await link.forth.wait()
         try:
-            far_reader, far_writer = await asyncio.open_connection(_HOST, self._target_port)
+            far_reader, far_writer = await asyncio.open_connection(_HOST, self.target_port)
         except OSError:
             return  # no process listens there: the client sees a connection that breaks at once
         try:
@@ -197,13 +217,32 @@ class Relays:
         """
         self._pids = pids
         self._relays: list[Relay] = []
+        self._following: list[tuple[Relay, str]] = []
+        self._follower: asyncio.Task[None] | None = None
         self.links: dict[tuple[str, str], Link] = {}
 
     async def add(self, target: str, port: int) -> int:
         """A relay before a node that listens on ``port``; returns the relay's port."""
+        return await self._new(target, port).start()
+
+    async def add_at(self, host: str, target: str, port: int) -> None:
+        """A relay at the same port of another address of loopback, as long as the node listens."""
+        self._following.append((self._new(target, port), host))
+        if self._follower is None:
+            self._follower = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        while True:
+            sockets = _sockets_of_java()
+            for relay, host in self._following:
+                row = _LISTENS.format(relay.target_port)
+                await relay.follow(host, listens=row in sockets)
+            await asyncio.sleep(_FOLLOW_SECONDS)
+
+    def _new(self, target: str, port: int) -> Relay:
         relay = Relay(target, port, lambda source: self.link(source, target), self._source)
         self._relays.append(relay)
-        return await relay.start()
+        return relay
 
     def link(self, source: str, target: str) -> Link:
         return self.links.setdefault((source, target), Link(source, target))
@@ -223,6 +262,8 @@ class Relays:
                             link.forth.clear()
                         if not one_way or there == 0:
                             link.back.clear()
+        for target in (target for group in groups for target in group):
+            self.link(_UNKNOWN, target).forth.clear()
 
     async def heal(self) -> None:
         """Open every gate; what was held goes on its way."""
@@ -248,6 +289,9 @@ class Relays:
 
     async def stop(self) -> None:
         """Listen no more, and return when every connection is gone."""
+        if self._follower is not None:
+            self._follower.cancel()
+            _ = await asyncio.gather(self._follower, return_exceptions=True)
         for relay in self._relays:
             await relay.stop()
         left = [task for link in self.links.values() for task in link.connections.values()]
@@ -268,7 +312,7 @@ def _socket_inode(port: int, peer_port: int) -> str | None:
     """Of the socket of this host that is bound to ``port`` and connected to ``peer_port``. gRPC's
     are of IPv6, with mapped addresses.
     """
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for table in _TABLES:
         for line in Path(table).read_text().splitlines()[1:]:
             fields = line.split()
             if (
@@ -277,6 +321,11 @@ def _socket_inode(port: int, peer_port: int) -> str | None:
             ):
                 return fields[9]
     return None
+
+
+def _sockets_of_java() -> str:
+    """Return the table in which the kernel lists the sockets of Java programs."""
+    return Path(_TABLES[1]).read_text()
 
 
 def _holds(pid: int, wanted: str) -> bool:

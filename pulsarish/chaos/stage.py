@@ -23,7 +23,7 @@ from pulsarish.chaos.observer import Observer, Owner
 from pulsarish.chaos.relay import Relays
 from pulsarish.chaos.stalls import counted, found_in_logs, grown
 from pulsarish.local_cluster.locked import administrator, profiles_of
-from pulsarish.local_cluster.plan import NodePlan, metadata_url, plan_cluster, service_urls
+from pulsarish.local_cluster.plan import HOST, NodePlan, metadata_url, plan_cluster, service_urls
 from pulsarish.local_cluster.processes import Cluster
 from pulsarish.local_cluster.security_files import ADMINISTRATOR, SecurityFiles
 from pulsarish.metadata.connect import parse_metadata_url
@@ -40,6 +40,8 @@ _TOPIC: Final = "persistent://public/default/chaos"
 CLIENT: Final = "client"
 METADATA: Final = "metadata"
 _KEYS_PER_PARTITION: Final = 16
+_RELAY_HOST: Final = "127.0.1.{}"
+"""The address of loopback at which the relays of one server of an ensemble listen."""
 _POLL_SECONDS: Final = 0.1
 _BITE_SECONDS: Final = 90.0
 # Shorter than by default, as runs are; longer than anything that a broker repeats by itself.
@@ -269,8 +271,13 @@ class Stage:
         use.
         """
         relays = self._relays = Relays(self._pids)
+        servers = [node for node in nodes if node.role == "zookeeper" and "quorum" in node.ports]
+        if servers and "metadata" in self.relayed:
+            self._relay_ensemble(servers, [node for node in nodes if node not in servers])
         urls = []
         for node in nodes:
+            if node in servers:
+                continue
             port = next(iter(node.ports.values()))
             known = (
                 self.act(relays.add(node.name, port))
@@ -288,6 +295,33 @@ class Stage:
             if node.role == "broker":
                 urls.append(known)
         return urls
+
+    def _relay_ensemble(self, servers: Sequence[NodePlan], others: Sequence[NodePlan]) -> None:
+        """Start relays before the servers of an ensemble, for each other and for all nodes.
+
+        A server tells the others at which address to call it back. So it is a name, which means the
+        server itself in its own process, and in all others the relay, at the same ports.
+        """
+        hosts = {node.name: _RELAY_HOST.format(number) for number, node in enumerate(servers, 1)}
+        names = ",".join(
+            f"{node.name}:{node.ports['quorum']}:{node.ports['election']}" for node in servers
+        )
+        for node in servers:
+            for port in node.ports.values():
+                self.act(self.relays.add_at(hosts[node.name], node.name, port))
+            home = self.directory / node.name
+            home.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+            known = {**hosts, node.name: HOST, "localhost": HOST}
+            (home / "hosts").write_text("".join(f"{ip} {name}\n" for name, ip in known.items()))
+            java = home / "java"
+            java.write_text(
+                f'#!/bin/sh\nexec java "-Djdk.net.hosts.file={home.absolute()}/hosts" "$@"\n'
+            )
+            java.chmod(0o700)
+            node.settings += [f"servers={names}", f"java={java.absolute()}"]
+        url = ",".join(f"{hosts[node.name]}:{node.ports['client']}" for node in servers)
+        for node in others:
+            node.settings.append(f"metadata_url=zk://{url}/pulsarish")
 
     def _pids(self) -> dict[str, int]:
         found = {node.name: self.cluster.pid(node.name) for node in self.cluster.nodes()}

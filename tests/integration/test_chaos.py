@@ -159,7 +159,7 @@ def test_an_ensemble_of_zookeepers_loses_servers_and_nothing_else_moves(tmp_path
     record = chaos(tmp_path, "zookeeper-ensemble", *STEADY, "--window", "1000", *PATIENT)
     assert record["verdict"] == "ok", record["reasons"]
     filled = 0 if any("no disk is filled" in note for note in record["notes"]) else 1
-    assert [mark["what"] for mark in record["marks"]] == ["fault", "bite", "heal"] * (2 + filled)
+    assert [mark["what"] for mark in record["marks"]] == ["fault", "bite", "heal"] * (3 + filled)
     assert (record["owner_changed"], record["duplicates"], record["acked_negative"]) == (
         False,
         0,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pulsarish.chaos.ensemble import Ensemble, taken_for_older
 from pulsarish.chaos.observer import Owner
 from pulsarish.chaos.scenarios import SCENARIOS
+from pulsarish.chaos.stage import Stage
 from pulsarish.chaos.standing import Standing
 from pulsarish.cli.chaos import _options
+from pulsarish.local_cluster.plan import plan_cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.local_cluster.zookeeper_words import parse_mode, parse_monitored
 from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.tree_age import OLDER
@@ -107,21 +112,58 @@ def test_metadata_that_were_taken_for_older_fail_the_run() -> None:
     ]
 
 
-def test_the_scenario_has_three_real_zookeepers_whatever_is_chosen() -> None:
-    given = dict.fromkeys(
+GIVEN: dict[str, Any] = {
+    **dict.fromkeys(
         ("quorums", "brokers", "bookies", "dedup", "fault_at", "window", "rate", "url", "admin_url")
-    )
-    given |= {
-        "metadata": "embedded",
-        "messages": 10,
-        "partitions": 0,
-        "send_timeout": 1.0,
-        "isolate": (),
-        "duration": 1.0,
-    }
-    given |= {"cuts": 1, "seed": 1, "secure": False, "settings": ()}
-    options = _options(SCENARIOS["zookeeper-ensemble"], given)
+    ),
+    "metadata": "embedded",
+    "messages": 10,
+    "partitions": 0,
+    "send_timeout": 1.0,
+    "isolate": (),
+    "duration": 1.0,
+    "cuts": 1,
+    "seed": 1,
+    "secure": False,
+    "settings": (),
+}
+
+
+def test_the_scenario_has_three_real_zookeepers_whatever_is_chosen() -> None:
+    options = _options(SCENARIOS["zookeeper-ensemble"], GIVEN)
     assert (options.metadata, options.metadata_servers) == ("zookeeper", 3)
     assert options.row()["metadata_servers"] == 3
-    options = _options(SCENARIOS["no-fault"], given)
+    options = _options(SCENARIOS["no-fault"], GIVEN)
     assert (options.metadata, options.metadata_servers) == ("embedded", 1)
+
+
+def test_relays_stand_before_the_servers_of_an_ensemble(tmp_path: Path) -> None:
+    nodes = plan_cluster(
+        bookies=1, brokers=1, metadata="zookeeper", metadata_servers=3, base_port=0
+    )
+    options = _options(SCENARIOS["zookeeper-ensemble"], GIVEN)
+    stage = Stage(options, tmp_path, relayed=frozenset({"metadata"}))
+    stage._cluster = Cluster(tmp_path)
+    try:
+        assert stage._put_relays(nodes) == [nodes[-1].ports["grpc"]]
+    finally:
+        stage.act(stage.relays.stop())
+    servers, (bookie, broker) = nodes[:3], nodes[3:]
+    hosts = (tmp_path / "metadata-2" / "hosts").read_text().splitlines()
+    assert hosts == [
+        "127.0.1.1 metadata-1",
+        "127.0.0.1 metadata-2",
+        "127.0.1.3 metadata-3",
+        "127.0.0.1 localhost",
+    ]
+    java = tmp_path / "metadata-2" / "java"
+    assert servers[1].settings[-1] == f"java={java}"
+    assert f"-Djdk.net.hosts.file={tmp_path}/metadata-2/hosts" in java.read_text()
+    names = ",".join(
+        f"{node.name}:{node.ports['quorum']}:{node.ports['election']}" for node in servers
+    )
+    assert {node.settings[-2] for node in servers} == {f"servers={names}"}
+    url = ",".join(
+        f"127.0.1.{number}:{node.ports['client']}" for number, node in enumerate(servers, 1)
+    )
+    assert bookie.settings[-1] == broker.settings[-1] == f"metadata_url=zk://{url}/pulsarish"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -114,6 +115,63 @@ def test_others_are_not_isolated() -> None:
         async with relayed() as (relays, _echo, streams):
             await relays.isolate([["somebody"], ["echo"]])
             await exchange(streams, b"hello")
+
+    asyncio.run(main())
+
+
+async def hang_up(relays: Relays, port: int, data: bytes) -> None:
+    """Send something and close the connection before the relay has looked who that was."""
+    relays._relays[0]._source_of = lambda _port, _relay_port: None
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    writer.close()
+
+
+def test_what_a_process_sent_that_has_closed_its_end_arrives_unless_the_node_is_cut_off() -> None:
+    async def main() -> None:
+        async with relayed() as (relays, echo, streams):
+            port = streams[1].get_extra_info("peername")[1]
+            await hang_up(relays, port, b"call me")
+            await asyncio.wait_for(echo.hears.wait(), 30)
+            assert echo.got == b"call me"
+            await relays.isolate([["somebody"], ["echo"]])
+            await hang_up(relays, port, b"again")
+            await exchange(streams, b"hello")
+            assert echo.got == b"call mehello"
+
+    asyncio.run(main())
+
+
+def test_a_relay_at_another_address_listens_only_while_the_node_does() -> None:
+    async def is_open(port: int) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.1.77", port)
+        except ConnectionRefusedError:
+            return False
+        writer.transport.abort()
+        return True
+
+    async def until(port: int, *, open_: bool) -> None:
+        async with asyncio.timeout(30):
+            while await is_open(port) is not open_:  # noqa: ASYNC110 - the kernel has no event
+                await asyncio.sleep(0.02)
+
+    async def main() -> None:
+        # As Java listens.
+        listener = socket.socket(socket.AF_INET6)
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("::ffff:127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        relays = Relays(lambda: {"here": os.getpid()})
+        await relays.add_at("127.0.1.77", "echo", port)
+        assert not await is_open(port)
+        echo = Echo()
+        server = await asyncio.start_server(echo.serve, sock=listener)
+        await until(port, open_=True)
+        server.close()
+        await until(port, open_=False)
+        await relays.stop()
+        await asyncio.gather(*(task for task in echo.served if task is not None))
 
     asyncio.run(main())
 
