@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import click
 
@@ -16,36 +16,77 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.inspection.directories import Damage, Inspected, directories_of
 from pulsarish.cli.output import print_line, say
 from pulsarish.cli.server_options import config_options, load_config
-from pulsarish.model.errors import NotAllowed, NotFound
+from pulsarish.model.errors import InvalidArgument, NotAllowed, NotFound
 from pulsarish.model.printable import printable_json
 from pulsarish.runtime.files import ReadOnlyFiles
 from pulsarish.runtime.lanes import Lanes, OutsideWork
 from pulsarish.runtime.rocks.index import open_rocks_snapshot
 from pulsarish.runtime.seams import KeyValueIndex, Locked
 
-__all__ = ["Rows", "bookie_config", "check_directories", "inspect", "inspecting", "run_locked"]
+__all__ = [
+    "Rows",
+    "bookie_config",
+    "check_directories",
+    "has_several_volumes",
+    "inspect",
+    "inspecting",
+    "run_locked",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+_VOLUMES: Final = "pulsarish.volumes"
 
 
 def bookie_config(command: F) -> F:
-    """Add the options of a bookie. The command gets them as ``config``."""
+    """Add the options of a bookie, and the choice of one of its volumes.
+
+    The command gets them as ``config``, with one volume.
+    """
 
     @config_options
+    @click.option(
+        "--volume",
+        metavar="DIR",
+        help="Of a bookie with several volumes: the ledger directory of the one to use.",
+    )
     @functools.wraps(command)
     def run(
-        *, toml_path: str | None, overrides: tuple[str, ...], print_config: bool, **given: Any
+        *,
+        toml_path: str | None,
+        overrides: tuple[str, ...],
+        print_config: bool,
+        volume: str | None,
+        **given: Any,
     ) -> Any:
         config = load_config(BookieConfig, "bookie", toml_path, overrides, show=print_config)
-        return command(config=config, **given)
+        click.get_current_context().meta[_VOLUMES] = len(config.volumes())
+        return command(config=_one_volume(config, volume), **given)
 
     return cast(F, run)
 
 
+def has_several_volumes() -> bool:
+    """Return whether the bookie of the running command has several volumes."""
+    return bool(click.get_current_context().meta[_VOLUMES] > 1)
+
+
+def _one_volume(config: BookieConfig, wanted: str | None) -> BookieConfig:
+    """Return the configuration of a volume. Raises ``InvalidArgument``."""
+    volumes = {each.ledger_path: each for each in config.volumes()}
+    if wanted is None and len(volumes) == 1:
+        return next(iter(volumes.values()))
+    if wanted not in volumes:
+        raise InvalidArgument(
+            f"--volume {'is needed' if wanted is None else f'names no volume: {wanted}'}; "
+            f"the ledger directories are {', '.join(volumes)}"
+        )
+    return volumes[wanted]
+
+
 def check_directories(config: BookieConfig) -> None:
     """Raise ``NotFound`` where a directory of the bookie is not there."""
-    for directory in config.all_paths:
+    for directory in config.paths:
         if not Path(directory).is_dir():
             raise NotFound(f"there is no directory {directory}: use the options of the bookie")
 

@@ -13,7 +13,7 @@ import click
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.inspection.verify import Verification
 from pulsarish.cli.output import counted, output_option, print_json, print_line, say
-from pulsarish.cli.storage.access import bookie_config, inspecting
+from pulsarish.cli.storage.access import bookie_config, has_several_volumes, inspecting
 from pulsarish.cli.storage.tree import tree_of
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.units import human_bytes, parse_size
@@ -74,6 +74,11 @@ def verify(config: BookieConfig, metadata: bool, rate: int | None, output: str) 
     """
     if rate is not None and rate <= 0:
         raise click.BadParameter("--rate of 0 would never end: 1 is the least")
+    if metadata and has_several_volumes():
+        raise click.BadParameter(
+            "--metadata compares a whole bookie, and this one has several volumes; leave it out: "
+            "what other volumes have would count as missing"
+        )
     progress = _Progress()
 
     async def work() -> Verification:

@@ -91,6 +91,27 @@ def test_commands_that_read_change_no_file_of_a_stopped_bookie(disks: BookieDisk
     assert on_disk(disks) == before
 
 
+def test_one_of_several_volumes_is_named(disks: BookieDisks) -> None:
+    kinds = ("journal", "ledger", "index")
+    lists = [
+        f"--set={kind}_directories={here},{disks.home}/other-{kind}"
+        for kind, here in zip(kinds, disks.directories, strict=True)
+    ]
+    ledgers = disks.config.ledger_path
+    refused = disks.command("ledger", "list", *lists)
+    assert refused.exit_code == 1, refused.output
+    assert f"--volume is needed; the ledger directories are {ledgers}, " in refused.output
+    strange = disks.command("ledger", "list", "--volume", "/nowhere", *lists)
+    assert strange.exit_code == 1
+    assert "--volume names no volume: /nowhere; " in strange.output
+    found = disks.command("ledger", "list", "--volume", ledgers, *lists)
+    assert found.exit_code == 0, found.output
+    assert found.output == disks.command("ledger", "list").output
+    whole = disks.command("verify", "--metadata", "--volume", ledgers, *lists)
+    assert whole.exit_code == 2
+    assert "has several volumes; leave it out" in whole.output
+
+
 def test_a_running_bookie_is_read_beside_its_lock(tmp_path: Path) -> None:
     disks = BookieDisks(tmp_path)
 
