@@ -19,7 +19,7 @@ import msgspec
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.switch import Switch
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.placement import PlacementRules, is_no_worse
+from pulsarish.ledger.placement import Candidate, PlacementRules, is_no_worse
 from pulsarish.ledger.repair.moves_core import Balance, Move, add_held_bytes, better_placed
 from pulsarish.ledger.repair.repair_core import MemberState
 from pulsarish.metadata import paths
@@ -43,6 +43,8 @@ _FAILURES_MAX: Final = 20
 """Moves in a row that fail before a pass ends."""
 _RETRY_SECONDS: Final = 10.0
 _SHOWN_LEDGERS: Final = 20
+_AT_ONCE: Final = 50
+"""Ledgers that are looked at without a pause for other tasks."""
 _NOTHING: Final = RebalanceRecord()
 
 
@@ -80,6 +82,7 @@ class Rebalancer:
         self._rules = PlacementRules.of(options.ledger)
         self.misplaced_count = 0
         """Ledgers that the last look at placement has found, without those that were moved."""
+        self._candidates: list[Candidate] = []  # as of the last page of ledgers
         self._job = _NOTHING  # what is worked on; of number 0: a look at placement that was due
         self._placement_due: float | None = None
         self._is_stale = True
@@ -289,11 +292,16 @@ class Rebalancer:
             for start in range(0, len(branch), page_ledgers):
                 await self._check()
                 page = branch[start : start + page_ledgers]
-                for found in await self._records.get_many(
-                    [paths.ledger(ledger_id) for ledger_id in page], LedgerMetadata
+                self._candidates = self._ledgers.bookies.candidates()
+                for count, found in enumerate(
+                    await self._records.get_many(
+                        [paths.ledger(ledger_id) for ledger_id in page], LedgerMetadata
+                    )
                 ):
                     if found is not None:
                         yield found[0]
+                    if count % _AT_ONCE == 0:
+                        await self._world.clock.sleep(0)  # a bookie may host this
                 await rate.take(len(page))
 
     async def _look(self) -> Balance:
@@ -306,14 +314,18 @@ class Rebalancer:
     def _choose(self, metadata: LedgerMetadata, balance: Balance | None) -> Move | None:
         if balance is not None:
             return balance.choose(metadata, self._may_take)
-        bookies = self._ledgers.bookies
+        describe = self._ledgers.bookies.describe
+        # Most ledgers are well placed. Only for others the bookies are looked at again, in an
+        # order of chance, so that equal ones share what moves.
+        if better_placed(metadata, describe, self._candidates, self._rules) is None:
+            return None
         candidates = [
             candidate
-            for candidate in bookies.candidates()
-            if not bookies.may_lack(candidate.member, metadata.ledger_id)
+            for candidate in self._ledgers.bookies.candidates()
+            if not self._ledgers.bookies.may_lack(candidate.member, metadata.ledger_id)
         ]
         self._world.random.shuffle(candidates)
-        return better_placed(metadata, bookies.describe, candidates, self._rules)
+        return better_placed(metadata, describe, candidates, self._rules)
 
     async def _plan(self, plan: Balance | None) -> None:
         """Make all moves of a pass in the plan only, and note their ledgers and bytes.
