@@ -197,11 +197,11 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             description=(
-                "Memory for entries that readers have read from the entry logs, for the next "
-                "readers; 0: none are kept."
+                "Memory for entries that readers have read from the entry logs more than once, for "
+                "the next readers; 0: none are kept."
             ),
         ),
-    ] = 0
+    ] = 32 << 20
     entry_log_size_bytes: Annotated[
         int, Meta(ge=4096, description="Above this size a new entry log begins.")
     ] = 512 << 20

@@ -1,10 +1,12 @@
 """Records that readers have read from the entry logs, for the next readers, within one limit in
 bytes.
 
-Scan-resistant, by the rules of 2Q. What was read from a log goes into the first queue, which it
-leaves in the order of arrival, used or not. Its places are remembered for a while. Only what is
-read from the log again in that time gets into the second queue, which is an LRU. So readers that go
-through a long backlog, alone or side by side, never drop what others come back to.
+Scan-resistant, by the rules of 2Q. Of the first read of an entry only its number is remembered
+(``FirstReads``), so readers that come once pay for no copies. What is read from a log again goes
+into the first queue, which it leaves in the order of arrival, used or not. Its places are
+remembered for a while. Only what is read from the log again in that time gets into the second
+queue, which is an LRU. So readers that go through a long backlog, alone or side by side, never drop
+what others come back to.
 
 The key is the record's place: log, offset and size. What the index has named is never written
 again, so a record that is here is what was read there. The index alone says which place an entry
@@ -20,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from pulsarish.bookie.first_reads import GROUP_BYTES, FirstReads
 from pulsarish.bookie.ledger_index import Location
 
 __all__ = ["ENTRY_OVERHEAD_BYTES", "PLACE_BYTES", "RUN_BYTES", "ReadCache"]
@@ -36,6 +39,9 @@ _RUN_SHARE: Final = 0.25
 """The share of the first queue's room that a run may take; one larger record is a run alone."""
 _FIRST_SHARE: Final = 0.2
 """The share of the limit that the first queue has for itself."""
+_FIRST_READS_SHARE: Final = 0.05
+"""The share of the limit, besides it, that the memory of first reads may take."""
+_GROUPS_MIN: Final = 64
 _PLACES_SHARE: Final = 0.1
 """The share of the limit that remembered places may take."""
 
@@ -64,8 +70,11 @@ class ReadCache:
         self.hits = 0
         """Entries that were read from here."""
         self.misses = 0
-        """Entries that were put here, because they had to be read from a log."""
+        """Entries that had to be read from a log."""
         self.entries_count = 0
+        self._first_reads = FirstReads(
+            max(_GROUPS_MIN, int(limit_bytes * _FIRST_READS_SHARE) // GROUP_BYTES)
+        )
         self._first: _Queue = OrderedDict()
         self._again: _Queue = OrderedDict()
         self._left: _Queue = OrderedDict()
@@ -87,6 +96,17 @@ class ReadCache:
         """The memory of the places that are remembered."""
         return PLACE_BYTES * self._left_places + RUN_BYTES * len(self._left)
 
+    def may_have(self, ledger_id: int, first: int, last: int) -> bool:
+        """Return whether ``get`` may find some of these entries."""
+        return self.entries_count > 0 and self._first_reads.knows(ledger_id, first, last)
+
+    def missed(self, ledger_id: int, first: int, last: int, count: int) -> bool:
+        """Note that ``count`` entries in a range are read from a log, and return whether to ``put``
+        them: most had been read before.
+        """
+        self.misses += count
+        return self._first_reads.add(ledger_id, first, last)
+
     def get(self, place: Location) -> bytes | None:
         """Return the record that lies at this place, if it is here."""
         run = self._run_of.get(place)
@@ -103,7 +123,6 @@ class ReadCache:
         A view is copied, because it holds all that was read together with it. A record that is
         larger than the room of the first queue is not kept.
         """
-        self.misses += len(places)
         run = _Run()
         for place, record in zip(places, records, strict=True):
             known = self._run_of.get(place)

@@ -286,10 +286,14 @@ class Reader:
         kept = self._read_cache
         needed: list[Location] = []
         places: list[_Spot] = []
+        again_from: list[tuple[int, int]] = []  # ranges of ``needed`` that were read before
         for reading, wanted, found in pages:
             room = reading.item.max_bytes - reading.size_bytes
             started = bool(reading.size_bytes)
             may_cache = reading.item.may_cache and kept.limit_bytes > 0
+            ledger_id = reading.item.ledger_id
+            is_known = may_cache and kept.may_have(ledger_id, wanted[0], wanted[-1])
+            start = len(needed)
             for place, record in enumerate(found):
                 if record is None:
                     break
@@ -299,16 +303,18 @@ class Reader:
                 started = True
                 room -= size
                 if isinstance(record, tuple):
-                    if may_cache and (here := kept.get(record)) is not None:
+                    if is_known and (here := kept.get(record)) is not None:
                         found[place] = here
                         continue
                     needed.append(record)
                     places.append((found, place, reading, wanted[place]))
+            if may_cache and (count := len(needed) - start):
+                first, last = places[start][3], places[-1][3]
+                if kept.missed(ledger_id, first, last, count):
+                    again_from.append((start, len(needed)))
         if not needed:
             return
         again: list[_Spot] = []
-        read_locations: list[Location] = []
-        read_records: list[bytes | memoryview] = []
         for spot, location, data in zip(
             places, needed, await self._logs.read(needed, lane), strict=True
         ):
@@ -318,11 +324,15 @@ class Reader:
             item = spot[2].item
             checked = self._checked(data, item.ledger_id, spot[3], location)
             spot[0][spot[1]] = checked
-            if kept.limit_bytes and item.may_cache and checked is data:
-                read_locations.append(location)
-                read_records.append(data)
-        if read_records:
-            kept.put(read_locations, read_records)
+        for start, end in again_from:
+            good = [
+                (location, record)
+                for location, (found, place, _, _) in zip(
+                    needed[start:end], places[start:end], strict=True
+                )
+                if (record := found[place]) is not None and not isinstance(record, tuple)
+            ]
+            kept.put([location for location, _ in good], [record for _, record in good])
         if again:
             await self._fetch_moved(again, lane)
 

@@ -174,7 +174,9 @@ class _Workload:
         if settings.holes:
             await self._lose_entries()
         if settings.rotten:
-            await sim.node("reader").run(self._read_everything)
+            reader = sim.node("reader")
+            for _ in range(2):  # the first time nothing is kept
+                await reader.run(self._read_everything)
             await self._spoil_entries()
         writing = asyncio.get_running_loop().create_task(writer.run(self._write_on))
         if late:
