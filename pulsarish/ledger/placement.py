@@ -179,7 +179,17 @@ def _shortage(
     )
 
 
-def _clashes(places: Sequence[Candidate], write_quorum: int) -> tuple[int, ...]:
+def _levels(candidates: Sequence[Candidate]) -> list[str]:
+    """Return the levels at which these bookies differ, in the order in which they count.
+
+    At the others every choice clashes as much.
+    """
+    return [level for level in _ORDER if len({getattr(each, level) for each in candidates}) > 1]
+
+
+def _clashes(
+    places: Sequence[Candidate], write_quorum: int, levels: Sequence[str]
+) -> tuple[int, ...]:
     """Count the pairs of replicas of one entry that share a domain, level by level, over all write
     quorums.
     """
@@ -191,7 +201,7 @@ def _clashes(places: Sequence[Candidate], write_quorum: int) -> tuple[int, ...]:
     ]
     return tuple(
         sum(getattr(first, level) == getattr(second, level) for first, second in pairs)
-        for level in _ORDER
+        for level in levels
     )
 
 
@@ -202,6 +212,7 @@ class _Judge:
     write_quorum: int
     wanted: Sequence[tuple[str, int]]
     enforced: bool
+    levels: Sequence[str]
 
     def cost(self, places: Sequence[Candidate]) -> tuple[int, ...]:
         shortage = _shortage(places, self.write_quorum, self.wanted)
@@ -209,7 +220,7 @@ class _Judge:
             shortage if self.enforced else 0,
             sum(not place.healthy for place in places),
             shortage,
-            *_clashes(places, self.write_quorum),
+            *_clashes(places, self.write_quorum, self.levels),
             sum(place.is_slow for place in places),
         )
 
@@ -368,8 +379,9 @@ def choose_ensemble(
         # Every member holds every entry, so the order does not matter.
         places = pool
     else:
-        places = _quick_choice(pool, size, quorum)
-        judge = _Judge(quorum, wanted, rules.enforced)
+        levels = _levels(pool)
+        places = _quick_choice(pool, size, quorum, levels)
+        judge = _Judge(quorum, wanted, rules.enforced, levels)
         judge.improve(places, [each for each in pool if each not in places])
         if rules.enforced and _shortage(places, quorum, wanted):
             places = judge.search(pool, size) or places
@@ -399,7 +411,9 @@ def _drawn(
     return sorted(pool, key=lambda candidate: turns[candidate.member])
 
 
-def _quick_choice(pool: Sequence[Candidate], size: int, quorum: int) -> list[Candidate]:
+def _quick_choice(
+    pool: Sequence[Candidate], size: int, quorum: int, levels: Sequence[str]
+) -> list[Candidate]:
     """Fill place after place with the bookie that shares the least with those before it."""
     left = list(pool)
     places: list[Candidate] = []
@@ -411,7 +425,7 @@ def _quick_choice(pool: Sequence[Candidate], size: int, quorum: int) -> list[Can
                 not candidate.healthy,
                 *(
                     sum(getattr(place, level) == getattr(candidate, level) for place in window)
-                    for level in _ORDER
+                    for level in levels
                 ),
                 candidate.is_slow,
                 sum(place.host == candidate.host for place in places),
@@ -448,12 +462,13 @@ def choose_replacement(
         pool = [each for each in pool if _is_permitted(each, members, index, write_quorum, wanted)]
     if not pool:
         return None
+    levels = _levels([*pool, *members])
 
     def cost(candidate: Candidate) -> tuple[int, ...]:
         places = [*members[:index], candidate, *members[index + 1 :]]
         return (
             _shortage(places, write_quorum, wanted),
-            *_clashes(places, write_quorum),
+            *_clashes(places, write_quorum, levels),
             candidate.is_slow,
         )
 
