@@ -122,6 +122,7 @@ class Cluster:
 
     def change(self, change: Callable[[list[NodePlan]], list[NodePlan]]) -> None:
         """Write another plan. Two processes that change it take turns. Raises as ``nodes``."""
+        _ = self.nodes()
         with self._plan_path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self.create(change(self.nodes()))

@@ -247,3 +247,10 @@ def test_the_command_says_what_would_be_left(cluster: FakeCluster) -> None:
     )
     assert done.exit_code == 1
     assert done.stderr.startswith("error: NotAllowed: 2 bookies would be left, and 3 hold each")
+
+
+@pytest.mark.parametrize("command", [("add", "bookie"), ("remove", "bookie-1")])
+def test_there_must_be_a_cluster(tmp_path: Path, command: tuple[str, ...]) -> None:
+    done = run_command({}, "cluster", *command, "--dir", str(tmp_path / "none"))
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"error: NotFound: there is no cluster under {tmp_path}/none")
