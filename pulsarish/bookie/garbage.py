@@ -408,7 +408,11 @@ class GarbageCollector:
             ):
                 # Its entries may not have been indexed by this index, so their absence there proves
                 # nothing.
-                self._keep(log_id, "the index has never heard of it")
+                self._keep(
+                    log_id,
+                    "the index was made without it; it counts once the index is made again from "
+                    "all logs: pulsarish storage rebuild-index",
+                )
         self.logs_postponed = 0
         sparse: list[tuple[int, int]] = []
         for log_id in begun:
