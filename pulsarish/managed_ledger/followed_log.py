@@ -7,6 +7,7 @@ nothing, and writes nothing.
   The owner's writer tells bookies with the next entry, or after ``explicit_lac_interval_ms``.
 * The topic's record names the next ledger once the last one is closed. What a closed ledger holds
   is decided and never changes, so an owner's change looks like any other new ledger.
+* While the metadata service is away, it follows the ledger that it has open.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.ack_ranges import AckRanges
 from pulsarish.model.errors import (
+    MetadataUnavailable,
     NoSuchLedger,
     PulsarishError,
     ServiceNotReady,
@@ -155,34 +157,44 @@ class FollowedLog(ReadableLog):
             before = self.last_confirmed
             began = self._world.clock.monotonic()
             try:
-                self._take(await _read(self._records, self.name))
-                if self._chain.current is None:
-                    self._complete_at = began
-                else:
-                    await self._poll_for_a_round(began)
-                self.failure = ""
+                try:
+                    await self._learn(began)
+                    self.failure = ""
+                except MetadataUnavailable as error:
+                    # The next ledger cannot be found, but bookies tell how far this one reaches.
+                    self._note(error)
+                await self._poll_for_a_round()
             except PulsarishError as error:
                 if not error.retryable:
                     self.stop(error)
                     return
-                if not self.failure:
-                    _log.warning("the log cannot be followed now", topic=self.name, reason=error)
-                self.failure = f"{type(error).__name__}: {error}"
+                self._note(error)
+                await self._world.clock.sleep(backoff.next_seconds())
+            else:
+                if self.last_confirmed == before and self._open is None:
+                    await self._world.clock.sleep(backoff.next_seconds())
             if self.last_confirmed != before:
                 backoff.reset()
-            elif self._chain.current is None or self.failure:
-                await self._world.clock.sleep(backoff.next_seconds())
 
-    async def _poll_for_a_round(self, began: float) -> None:
-        """Read the open ledger's metadata once, then poll for entries for the rest of a round.
+    def _note(self, error: PulsarishError) -> None:
+        if not self.failure:
+            _log.warning("the log cannot be followed now", topic=self.name, reason=error)
+        self.failure = f"{type(error).__name__}: {error}"
 
-        The topic's record was read after ``began``.
-        """
+    async def _learn(self, began: float) -> None:
+        """Read the topic's record and the open ledger's metadata, from ``began`` on."""
+        self._take(await _read(self._records, self.name))
+        if self._chain.current is not None:
+            await self._look(wait_seconds=0.0)
+            if self._open is None:
+                return
+        # A ledger that is still open is the newest one.
+        self._complete_at = began
+
+    async def _poll_for_a_round(self) -> None:
+        """Poll the open ledger for entries, which takes no metadata."""
         clock = self._world.clock
         until = clock.monotonic() + _ROUND_SECONDS
-        await self._look(wait_seconds=0.0)
-        if self._open is not None:  # a ledger that is still open is the newest one
-            self._complete_at = began
         while self._open is not None and (left := until - clock.monotonic()) > 0:
             before = self.last_confirmed
             await self._look(wait_seconds=left)

@@ -9,6 +9,7 @@ import asyncio
 import pytest
 
 from pulsarish.broker.clients.commands import Subscribe
+from pulsarish.broker.replicas.topic import ReplicaTopic
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
@@ -41,6 +42,14 @@ async def read_on(brokered: Brokered, start: MessageId = MessageId.earliest) -> 
     reader = await brokered.client().create_reader(TOPIC, start, replica=True)
     assert TOPIC in brokered.cluster.brokers[other]._topics.replicas.open
     return reader
+
+
+def replicas_of(brokered: Brokered) -> list[ReplicaTopic]:
+    return [
+        topic
+        for broker in brokered.cluster.brokers.values()
+        for topic in broker._topics.replicas.open.values()
+    ]
 
 
 async def publish(client: AsyncClient, first: int, count: int) -> None:
@@ -234,3 +243,27 @@ def test_what_is_refused() -> None:
         await reader.close()
 
     play_with_brokers(scenario, brokers=2, seeds=1)
+
+
+def test_a_replica_reads_on_while_the_metadata_service_is_away() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        producer = await brokered.client().create_producer(TOPIC)
+        await producer.send(b"0")
+        reader = await read_on(brokered)
+        assert await take(reader, 1) == [0]
+        brokered.sim.metadata.stop()
+        for number in range(1, 41):
+            await producer.send(b"%d" % number)
+            assert await take(reader, 1) == [number]
+            await brokered.world.clock.sleep(1.0)
+        (topic,) = replicas_of(brokered)
+        assert "MetadataUnavailable" in topic.log.failure, "the next ledger cannot be found"
+        assert topic.log.lag_seconds > 20.0
+        brokered.sim.metadata.start()
+        for number in range(41, 61):
+            await producer.send(b"%d" % number)
+            await brokered.world.clock.sleep(1.0)
+        assert await take(reader, 20) == list(range(41, 61))
+        assert not topic.log.failure
+
+    play_with_brokers(scenario, seeds=1, brokers=2)
