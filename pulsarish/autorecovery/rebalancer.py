@@ -317,12 +317,14 @@ class Rebalancer:
         describe = self._ledgers.bookies.describe
         # Most ledgers are well placed. Only for others the bookies are looked at again, in an
         # order of chance, so that equal ones share what moves.
-        if better_placed(metadata, describe, self._candidates, self._rules) is None:
+        known = [each for each in self._candidates if _is_in_groups(metadata, each)]
+        if better_placed(metadata, describe, known, self._rules) is None:
             return None
         candidates = [
             candidate
             for candidate in self._ledgers.bookies.candidates()
-            if not self._ledgers.bookies.may_lack(candidate.member, metadata.ledger_id)
+            if _is_in_groups(metadata, candidate)
+            and not self._ledgers.bookies.may_lack(candidate.member, metadata.ledger_id)
         ]
         self._world.random.shuffle(candidates)
         return better_placed(metadata, describe, candidates, self._rules)
@@ -394,4 +396,14 @@ class Rebalancer:
             return False
         members = bookies.describe(metadata.segments[index].members)
         (candidate,) = bookies.describe([target])
-        return is_no_worse(members, place, candidate, metadata.write_quorum, self._rules)
+        return _is_in_groups(metadata, candidate) and is_no_worse(
+            members, place, candidate, metadata.write_quorum, self._rules
+        )
+
+
+def _is_in_groups(metadata: LedgerMetadata, candidate: Candidate) -> bool:
+    """Whether copies may move to a bookie: those of a ledger with groups stay in the primary
+    ones.
+    """
+    groups = metadata.bookie_groups
+    return groups is None or candidate.group in groups.primary

@@ -581,4 +581,4 @@ def better_member(
 def _cost(places: Sequence[Candidate], write_quorum: int, rules: PlacementRules) -> tuple[int, ...]:
     """Count the domains that are too few by the rules, then the shared ones by level."""
     shortage = _shortage(places, write_quorum, rules.wanted(write_quorum))
-    return shortage, *_clashes(places, write_quorum)
+    return shortage, *_clashes(places, write_quorum, _ORDER)

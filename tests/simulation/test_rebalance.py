@@ -15,7 +15,8 @@ from pulsarish.ledger.repair.moves_core import add_held_bytes
 from pulsarish.ledger.repair.repair import LedgerRepair, Outcome
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import RebalanceRecord
+from pulsarish.metadata.records import BookiePlace, BookieRacks, RebalanceRecord
+from pulsarish.model.ledger_metadata import BookieGroups, LedgerMetadata
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_autorecovery import Repaired, held, metadata, read_all, written
@@ -274,6 +275,34 @@ def test_the_auditor_looks_at_placement_now_and_then(is_repaired: bool) -> None:
         await client.do(client.world.clock.sleep(20.0))
         left = [] if is_repaired else ledgers
         assert (await sharing(client, ledgers), counted(cluster)) == (left, len(left))
+        await check_copies(cluster, client, ledgers)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("placement", [True, False])
+def test_copies_of_a_ledger_with_groups_stay_in_them(*, placement: bool) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = OnHosts(sim, 2)
+        client = await cluster.client()
+        ledgers = await misplaced(sim, cluster, client, 4)
+        records = records_of(client)
+        await client.do(records.make_parents(paths.BOOKIE_RACKS))
+        racks = BookieRacks({"b2": BookiePlace(group="other"), "b3": BookiePlace(group="other")})
+        await client.do(records.update(paths.BOOKIE_RACKS, BookieRacks, lambda _found: racks))
+        groups = BookieGroups(("default",), ("other",))
+        for ledger_id in ledgers[1:]:
+            await client.do(
+                records.update(
+                    paths.ledger(ledger_id),
+                    LedgerMetadata,
+                    lambda found: found and msgspec.structs.replace(found, groups=groups),
+                )
+            )
+        await client.do(client.world.clock.sleep(2.0))
+        await ask(client, placement=placement)
+        assert (await until_ended(client)).ledgers_moved == 1
+        assert await sharing(client, ledgers) == ledgers[1:]
         await check_copies(cluster, client, ledgers)
 
     play(scenario)

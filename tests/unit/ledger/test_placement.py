@@ -24,6 +24,8 @@ from pulsarish.ledger.placement import (
 )
 from pulsarish.model.errors import InvalidArgument, NotEnoughBookies, NotEnoughDomains
 
+LEVELS = ("host", "region", "zone", "rack")
+
 
 def _bookies(hosts: str, racks: str = "") -> list[Candidate]:
     """One bookie a letter: its host, and in the same place its rack."""
@@ -409,14 +411,14 @@ def test_a_better_member_is_found_whenever_one_swap_helps(seed: int) -> None:
     spare = all_bookies[len(members) :]
 
     def swapped(place: int, candidate: Candidate) -> tuple[int, ...]:
-        return _clashes([*members[:place], candidate, *members[place + 1 :]], quorum)
+        return _clashes([*members[:place], candidate, *members[place + 1 :]], quorum, LEVELS)
 
     costs = [swapped(place, each) for place in range(len(members)) for each in spare]
     found = better_member(all_bookies, members, quorum)
     if found is None:
-        assert min(costs) >= _clashes(members, quorum)
+        assert min(costs) >= _clashes(members, quorum, LEVELS)
     else:
-        assert swapped(*found) == min(costs) < _clashes(members, quorum)
+        assert swapped(*found) == min(costs) < _clashes(members, quorum, LEVELS)
 
 
 def test_a_bookie_is_no_worse_when_no_level_is_shared_more() -> None:
@@ -425,3 +427,13 @@ def test_a_bookie_is_no_worse_when_no_level_is_shared_more() -> None:
     assert is_no_worse(members, 0, Candidate("d", "2", "x"), 3)
     # One host less does not make up for a rack more.
     assert not is_no_worse(members, 0, Candidate("d", "3", "z"), 3)
+
+
+def test_a_broken_rule_counts_before_shared_domains() -> None:
+    members = _in_racks("xxy")
+    same, other = Candidate("n", "h8", "y"), Candidate("o", "h9", "z")
+    assert better_member([same], members, 3, PlacementRules(min_distinct_racks=3)) is None
+    found = better_member([same, other], members, 3, PlacementRules(min_distinct_racks=3))
+    assert found == (0, other)
+    assert not is_no_worse(members, 2, Candidate("p", "h7", "x"), 3, TWO_RACKS)
+    assert is_no_worse(members, 0, same, 3, TWO_RACKS)
