@@ -3,6 +3,9 @@
 A directory whose cookie is lost may have lost more than that. So a bookie whose directory gets a
 cookie here is in limbo for every ledger that existed (rule 7): it answers "unknown" instead of "not
 there" until auto-recovery has repaired its ledgers.
+
+A bookie with several volumes is refused. Its one cookie in the metadata is that of all of them, and
+a volume without a cookie is given up as a whole (``volume_loss``).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ async def create_cookies(
     directories: Sequence[str],
     bookie_id: str,
     *,
+    several_volumes: bool,
     limbo_directory: str,
     given_out: Callable[[], Awaitable[int]],
 ) -> list[str]:
@@ -36,11 +40,13 @@ async def create_cookies(
     Args:
         records: does not write to metadata that came back older.
         directories: all directories of the bookie, which this locks.
+        several_volumes: whether the bookie is configured with several.
         limbo_directory: the one with the file ``limbo``.
         given_out: an id above those of all ledgers, by the metadata.
 
     Raises ``Locked`` for a running bookie, ``NotFound`` when no cookie is left, ``ConfigError``
-    for cookies that are of different bookies, ``MetadataUnavailable``, ``OSError``.
+    for cookies that are of different bookies, ``NotAllowed`` for a bookie with several volumes,
+    ``MetadataUnavailable``, ``OSError``.
     """
     for directory in directories:
         await files.lock(directory)
@@ -49,6 +55,11 @@ async def create_cookies(
     named = {f"{name}/{COOKIE_NAME}": each for name, each in local.items() if each is not None}
     if stored is not None:
         named["the metadata"] = stored[0]
+    if several_volumes or any(each.volume or each.volumes for each in named.values()):
+        raise NotAllowed(
+            f"{bookie_id} has several volumes, and a volume without a cookie is given up as a "
+            'whole: start the bookie once with volume_loss = "limbo"'
+        )
     if not named:
         raise NotFound(
             f"neither {', '.join(directories)} nor the metadata have a cookie of {bookie_id}: "
@@ -85,21 +96,34 @@ _CHECK = "put the right directories together, or correct bookie_id and metadata_
 
 
 async def delete_cookies(
-    files: Files, records: Records, directories: Sequence[str], bookie_id: str, *, force: bool
+    files: Files,
+    records: Records,
+    directories: Sequence[str],
+    bookie_id: str,
+    *,
+    several_volumes: bool,
+    force: bool,
 ) -> list[str]:
     """Delete the cookies in the metadata and in all directories. Return where one was deleted.
 
     Args:
         records: does not write to metadata that came back older.
         directories: all directories of the bookie, which this locks.
+        several_volumes: whether the bookie is configured with several.
         force: delete although ledgers name the bookie.
 
-    Raises ``Locked`` for a running bookie, ``NotAllowed`` while ledgers name it,
-    ``MetadataUnavailable``, ``OSError``.
+    Raises ``Locked`` for a running bookie, ``NotAllowed`` while ledgers name it or for one with
+    several volumes, ``MetadataUnavailable``, ``OSError``.
     """
     for directory in directories:
         await files.lock(directory)
     stored = await records.get(paths.cookie(bookie_id), Cookie)
+    if several_volumes or (stored is not None and stored[0].volumes):
+        raise NotAllowed(
+            f"{bookie_id} has several volumes, and the cookie in the metadata is that of all of "
+            f"them: use pulsarish bookies decommission {bookie_id}, then empty the directories of "
+            "all volumes"
+        )
     done: list[str] = []
     if stored is not None:
         instance_id = stored[0].instance_id

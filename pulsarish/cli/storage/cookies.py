@@ -12,7 +12,13 @@ from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.bookie.inspection.directories import Inspected
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import fail, output_option, print_json, print_table, say
-from pulsarish.cli.storage.access import bookie_config, check_directories, inspecting, run_locked
+from pulsarish.cli.storage.access import (
+    bookie_config,
+    check_directories,
+    has_several_volumes,
+    inspecting,
+    run_locked,
+)
 from pulsarish.cli.storage.tree import tree_of
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import Cookie
@@ -109,8 +115,9 @@ def create(config: BookieConfig, output: str) -> None:
             return await create_cookies(
                 tree.files,
                 await tree.guarded(),
-                [config.journal_path, config.ledger_path, config.index_path],
+                config.paths,
                 config.bookie_id,
+                several_volumes=has_several_volumes(),
                 limbo_directory=config.ledger_path,
                 given_out=tree.ledgers_given_out,
             )
@@ -154,8 +161,9 @@ def delete(config: BookieConfig, confirm: str | None, force: bool, output: str) 
             return await delete_cookies(
                 tree.files,
                 await tree.guarded(),
-                [config.journal_path, config.ledger_path, config.index_path],
+                config.paths,
                 config.bookie_id,
+                several_volumes=has_several_volumes(),
                 force=force,
             )
 

@@ -12,7 +12,7 @@ import pytest
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import Cookie
+from pulsarish.metadata.records import Cookie, VolumeRecord
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.runtime.files import LocalFiles, ReadOnlyFiles
 from pulsarish.runtime.lanes import Lanes, OutsideWork
@@ -138,6 +138,39 @@ def test_cookies_stay_while_a_ledger_names_the_bookie(disks: BookieDisks) -> Non
     assert all(each.exists() for each in cookie_files(disks))
     assert disks.command("cookie", "delete", "--confirm", "b1", "--force").exit_code == 0
     assert disks.with_metadata(stored) is None
+
+
+def test_the_cookies_of_several_volumes_are_left_alone(disks: BookieDisks) -> None:
+    lost = cookie_files(disks)[1]
+    lost.unlink()
+    lists = [
+        f"--set={kind}_directories={here},{disks.home}/other-{kind}"
+        for kind, here in zip(("journal", "ledger", "index"), disks.directories, strict=True)
+    ]
+    volume = ("--volume", disks.config.ledger_path)
+
+    def refused(*words: str) -> None:
+        created = disks.command("cookie", "create", *words)
+        assert created.exit_code == 1
+        assert 'start the bookie once with volume_loss = "limbo"' in created.output
+        deleted = disks.command("cookie", "delete", "--confirm", "b1", "--force", *words)
+        assert deleted.exit_code == 1
+        assert "the cookie in the metadata is that of all of them" in deleted.output
+        assert disks.with_metadata(stored) is not None
+        assert [each.exists() for each in cookie_files(disks)] == [True, False, True]
+        assert limbo_of(disks) == (0, 0)
+
+    refused(*volume, *lists)
+
+    async def add_volume(records: Records) -> None:
+        found = await records.get(paths.cookie("b1"), Cookie)
+        assert found is not None
+        volumes = {"": VolumeRecord(tuple(disks.directories)), "2": VolumeRecord(("/lost",))}
+        cookie = msgspec.structs.replace(found[0], volumes=volumes)
+        await records.compare_and_set(paths.cookie("b1"), cookie, found[1])
+
+    disks.with_metadata(add_volume)
+    refused()
 
 
 def test_a_running_bookie_keeps_its_cookies(disks: BookieDisks) -> None:
