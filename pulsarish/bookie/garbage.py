@@ -65,12 +65,8 @@ class _NoRoom(Exception):
     """The copies of a chunk do not fit on the disk."""
 
 
-class _RoundEnds(Exception):
-    """Nothing more may be deleted in this round. ``restored``: the tree is marked."""
-
-    def __init__(self, *, restored: bool) -> None:
-        super().__init__()
-        self.restored = restored
+class _TreeRestored(Exception):
+    """The tree is marked as restored or older: nothing may be deleted on its word."""
 
 
 class Collected(NamedTuple):
@@ -231,11 +227,7 @@ class GarbageCollector:
                 if await self._is_gone(ledger_id) and await self.trash.empty(ledger_id):
                     self.ledgers_deleted += 1
                     done.append(ledger_id)
-        except _RoundEnds as reason:
-            if not reason.restored:
-                raise MetadataUnavailable(
-                    "the bookie stops, or its metadata session is not connected"
-                ) from None
+        except _TreeRestored:
             raise NotAllowed(
                 "the metadata are restored or older ones that are not confirmed, so nothing is "
                 "deleted: pulsarish metadata confirm"
@@ -295,9 +287,8 @@ class GarbageCollector:
                 ):
                     self.ledgers_deleted += 1
             await self._delete_strays()
-        except _RoundEnds as reason:
-            if reason.restored:
-                self._hold_back(candidates)
+        except _TreeRestored:
+            self._hold_back(candidates)
             return
         self.ledgers_held_back = 0
         remembered_ms = int(self._config.deleted_ledger_fence_seconds * 1000)
@@ -306,7 +297,7 @@ class GarbageCollector:
     async def _delete_strays(self) -> None:
         """Delete copies that have been stray for as long as a deleted ledger waits.
 
-        Raises ``_RoundEnds``.
+        Raises ``_TreeRestored``, ``MetadataUnavailable``.
         """
         wait_seconds = self._config.gc_second_look_seconds + self._grace_seconds()
         for ledger_id in self.strays.due(wait_seconds):
@@ -347,23 +338,26 @@ class GarbageCollector:
     async def _is_gone(self, ledger_id: int) -> bool:
         """Return whether a ledger is missing from the metadata now, in a tree that can be trusted.
 
-        Raises ``_RoundEnds`` when that cannot be known.
+        Raises ``_TreeRestored``, or ``MetadataUnavailable`` when that cannot be known.
         """
         (node,) = await self._nodes_now(paths.ledger(ledger_id))
         return node is None
 
     async def _nodes_now(self, *wanted: str) -> list[Versioned | None]:
-        """Return nodes as they are now, in a tree that can be trusted. Raises ``_RoundEnds``."""
+        """Return nodes as they are now, in a tree that can be trusted.
+
+        Raises ``_TreeRestored``, ``MetadataUnavailable``.
+        """
         metadata = self._records
         await metadata.sync(wanted[0])
         # Keep this order: a restore marks the tree before it deletes anything, so a read that
         # misses a ledger because of it sees the mark.
         *nodes, restored = await metadata.nodes([*wanted, paths.RESTORED])
         if restored is not None:
-            raise _RoundEnds(restored=True)
+            raise _TreeRestored
         await self._age.check()  # the connection may have changed since the round began
         if self._stopping or metadata.state is not SessionState.CONNECTED:
-            raise _RoundEnds(restored=False)
+            raise MetadataUnavailable("the bookie stops, or its metadata session is not connected")
         return nodes
 
     def _hold_back(self, candidates: Sequence[int]) -> None:

@@ -21,6 +21,8 @@ class VolumesGarbage:
     def __init__(self, volumes: Sequence[Volume], collectors: Sequence[GarbageCollector]) -> None:
         self.wanted = 0
         """The number of the last round that was asked for, in all volumes."""
+        # the rounds of each collector that an operator waits for, oldest first
+        self._pending: list[list[int]] = []
         self._volumes = volumes
         self._all = collectors
 
@@ -59,14 +61,23 @@ class VolumesGarbage:
     # -- rounds, as those of ``GarbageCollector``
 
     def ask(self) -> None:
-        self.wanted += 1
         for one in self._collectors:
             one.ask()
+        rounds = [one.wanted for one in self._all]
+        if rounds not in self._pending[-1:]:
+            self._pending.append(rounds)
+            self.wanted += 1
 
     @property
     def ended(self) -> int:
-        has_ended = all(one.ended >= one.wanted for one in self._collectors)
-        return self.wanted if has_ended else self.wanted - 1
+        self._pending = [rounds for rounds in self._pending if not self._have_ended(rounds)]
+        return self.wanted - len(self._pending)
+
+    def _have_ended(self, rounds: Sequence[int]) -> bool:
+        return all(
+            volume.failure is not None or one.ended >= wanted
+            for volume, one, wanted in zip(self._volumes, self._all, rounds, strict=True)
+        )
 
     @property
     def failure(self) -> str:

@@ -106,6 +106,29 @@ def test_a_forced_round_says_why_it_could_not() -> None:
     bench.sim.run(scenario)
 
 
+def test_a_forced_round_says_that_its_session_was_lost() -> None:
+    bench = BookieBench(3)
+
+    async def scenario() -> None:
+        await bench.client()
+        await make_ledgers(bench, 1)
+        await fill(bench, 1)
+        await delete_metadata(bench, paths.ledger(1))
+        garbage = bench.bookie.garbage
+        trusted = garbage._age.check
+
+        async def check() -> None:
+            await trusted()
+            garbage._stopping = True  # as a session that is not connected any more
+
+        garbage._age.check = check  # type: ignore[method-assign]
+        state = await forced(bench)
+        assert state.trash_ledgers == 0
+        assert "its metadata session is not connected" in state.failure
+
+    bench.sim.run(scenario)
+
+
 @pytest.mark.parametrize(("threshold", "rewritten"), [(0.8, True), (0.0, False)])
 def test_major_compaction_rewrites_more(threshold: float, rewritten: bool) -> None:
     bench = BookieBench(
