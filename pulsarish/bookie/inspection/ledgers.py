@@ -23,6 +23,13 @@ class LedgerFacts:
     lac: int
     last_entry: int
     log_bytes: int = 0
+    dropped_bytes: int = 0
+    """Of copies that were deleted because the metadata name other bookies for them."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the index should have all entries up to the LAC that logs have of it."""
+        return not self.is_trashed and not self.limbo and not self.dropped_bytes
 
     def row(self) -> dict[str, object]:
         """Return the fields as commands print them."""
@@ -69,6 +76,9 @@ async def ledgers_here(inspected: Inspected, indexes: Sequence[LedgerIndex]) -> 
             for ledger_id, size_bytes in (await index.log_ledgers(log_id)).items():
                 if ledger_id in found:
                     found[ledger_id].log_bytes += size_bytes
+            for ledger_id, size_bytes in (await index.log_dropped(log_id)).items():
+                if ledger_id in found:
+                    found[ledger_id].dropped_bytes += size_bytes
     return [found[ledger_id] for ledger_id in sorted(found)]
 
 

@@ -388,10 +388,11 @@ class Verification:
                         read.damages[location[1]] = (why, chunk.ledger_id)
                     else:
                         entry_ids.append(peek_ids(data)[2])
-                # No entry above the LAC was acknowledged, and a ledger in the trash is not read.
+                # No entry above the LAC was acknowledged, and a ledger in the trash is not read. Of
+                # one with deleted copies only the metadata say what should be here.
                 wanted = (
                     [each for each in entry_ids if each <= here.lac]
-                    if here is not None and not here.is_trashed and not here.limbo
+                    if here is not None and here.is_whole
                     else []
                 )
                 absent = await _absent(indexes, chunk.ledger_id, wanted)
@@ -435,7 +436,7 @@ class Verification:
             for ledger_id, entry_id in missing:
                 here = look.facts.get(ledger_id)
                 pending = look.replayed.get(ledger_id, {})
-                if here is not None and not here.is_trashed and entry_id not in pending:
+                if here is not None and here.is_whole and entry_id not in pending:
                     by_ledger.setdefault(ledger_id, []).append(entry_id)
             for ledger_id, entry_ids in by_ledger.items():
                 absent = await _absent(look.indexes, ledger_id, entry_ids)

@@ -115,6 +115,20 @@ def test_a_whole_bookie_has_no_findings(disks: BookieDisks) -> None:
     assert "nothing is wrong" in result.output
 
 
+def test_copies_that_the_metadata_do_not_name_are_not_missed(disks: BookieDisks) -> None:
+    async def drop(store: EntryStore) -> None:
+        page = await store.index.entry_locations(LEDGERS[0], 0, ENTRIES)
+        await store.index.drop_entries(LEDGERS[0], page[:10])
+
+    disks.with_store(drop)
+    status, counts, findings = verified(disks)
+    assert (status, findings) == (0, [])
+    assert counts["log_entries"] > counts["index_entries"]
+    put_ledgers(disks, *(ledger(each, ENTRIES - 1) for each in LEDGERS), ledger(5, 3))
+    status, _, (missing,) = verified(disks, "--metadata")
+    assert (status, missing["finding"], missing["entries"]) == (1, "entries-missing", 10)
+
+
 def test_a_bookie_that_is_written_meanwhile_has_no_findings(tmp_path: Path) -> None:
     disks = BookieDisks(tmp_path)
 
