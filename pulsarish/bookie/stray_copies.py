@@ -18,7 +18,7 @@ the copies. Three things together spare it, and none of them is a time:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -117,27 +117,27 @@ class StrayCopies:
             return  # the record changed just now: look again
         store = self._store
         async with store.checkpointer.lock:
-            sizes = [
-                size_bytes
-                for span in spans
-                async for size_bytes in self._delete_span(ledger_id, span, seen.end)
-            ]
+            entries = size_bytes = 0
+            for span in spans:
+                deleted = await self._delete_span(ledger_id, span, seen.end)
+                entries, size_bytes = entries + deleted[0], size_bytes + deleted[1]
             with store.index_write():
                 await store.index.rows.write([], sync=True)
-        self.entries_deleted += len(sizes)
-        self.bytes_deleted += sum(sizes)
+        self.entries_deleted += entries
+        self.bytes_deleted += size_bytes
         _log.info(
             "deleted copies of a ledger that no longer names this bookie for them",
             ledger=ledger_id,
-            entries=len(sizes),
-            bytes=sum(sizes),
+            entries=entries,
+            bytes=size_bytes,
         )
 
     async def _delete_span(
         self, ledger_id: int, span: Span, end: tuple[int, int]
-    ) -> AsyncIterator[int]:
-        """Delete the entries of a span that lie before ``end``. Yield their sizes."""
+    ) -> tuple[int, int]:
+        """Delete the entries of a span before ``end``. Return how many, and their bytes."""
         store, (first, last) = self._store, span
+        entries = size_bytes = 0
         while page := await store.index.entry_locations(ledger_id, first, ROWS_MAX):
             old = [
                 (entry_id, place)
@@ -147,11 +147,12 @@ class StrayCopies:
             with store.index_write():
                 await store.index.drop_entries(ledger_id, old)
             store.read_cache.drop(place for _, place in old)
-            for _, place in old:
-                yield place[2]
+            entries += len(old)
+            size_bytes += sum(place[2] for _, place in old)
             first = page[-1][0] + 1
             if first > last:
-                return
+                break
+        return entries, size_bytes
 
     def _spans_of(self, ledger_id: int, node: Versioned) -> list[Span]:
         """Return the entries of a ledger for which its record names other bookies.
