@@ -126,6 +126,10 @@ class AddStream(BookieStream):
     def in_use(self) -> bool:
         return bool(self._handlers)
 
+    def has_handler(self, ledger_id: int) -> bool:
+        """Whether answers about a ledger have a handler, which another one would replace."""
+        return ledger_id in self._handlers
+
     def attach(self, ledger_id: int, handler: AddHandler) -> None:
         self._handlers[ledger_id] = handler
 

@@ -165,11 +165,18 @@ class Copier:
     async def write(self, ledger_id: int, target: str, records: Sequence[Record]) -> None:
         """Write checked records to a bookie, as recovery does.
 
-        Raises ``ServiceNotReady``, and the bookie's error when it refuses them.
+        Raises ``ServiceNotReady``, also while another task of this process writes entries of the
+        ledger to the bookie, and the bookie's error when it refuses them.
         """
         # The record stays as it was: what is copied is confirmed, and its LAC stamp is below it.
         parts = [restamp_lac(record, record.lac) for record in records]
         stream = self._pool.adder(target, recovery=True)
+        if stream.has_handler(ledger_id):
+            # A move and a repair may choose the same bookie. Either would wait forever for answers
+            # that the other one gets.
+            raise ServiceNotReady(
+                f"entries of ledger {ledger_id} are being copied to {target} already; try again"
+            )
         answers = _Answers(target, ledger_id, [record.entry_id for record in records])
         stream.attach(ledger_id, answers)
         try:
