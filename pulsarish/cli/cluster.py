@@ -250,7 +250,8 @@ def add(role: str, count: int, directory: Path, output: str) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Stop them at once, without moving bundles or making copies elsewhere first.",
+    help="Stop them at once, without moving bundles or making copies elsewhere first. The data of "
+    "a bookie are deleted all the same.",
 )
 @click.option(
     "--wait-seconds",
@@ -268,7 +269,8 @@ def remove(nodes: tuple[str, ...], directory: Path, force: bool, wait_seconds: f
     no broker, would be left. A removal that was interrupted is finished by the same command.
 
     With --force the copies of a bookie are made from those that others have, once it counts as
-    lost (auto_recovery.lost_bookie_recovery_delay_seconds).
+    lost (auto_recovery.lost_bookie_recovery_delay_seconds). What no other bookie has is lost: give
+    one bookie at a time.
 
     \b
     Examples:

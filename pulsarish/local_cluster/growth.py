@@ -92,10 +92,12 @@ def remove_nodes(
     cannot leave now, and ``Timeout``. What a node has begun stays begun.
     """
     nodes = [cluster.node(name) for name in dict.fromkeys(names)]
-    check_removal(cluster.nodes(), [node.name for node in nodes])
+    check_removal(cluster.nodes(), [node.name for node in nodes if not node.is_leaving])
     for node in sorted(nodes, key=lambda node: node.role != "broker"):
         deadline = time.monotonic() + wait_seconds
         is_running = cluster.pid(node.name) is not None
+        if node.role == "bookie" and not force:
+            _check_auto_recovery(cluster, node)
         if not force and is_running:
             (_drain if node.role == "broker" else _empty)(cluster, node, deadline, say)
         _mark_leaving(cluster, node.name)
@@ -125,11 +127,14 @@ def _tell_addresses(cluster: Cluster) -> None:
 
 
 def _mark_leaving(cluster: Cluster, name: str) -> None:
-    cluster.change(
-        lambda nodes: [
-            replace(node, is_leaving=True) if node.name == name else node for node in nodes
-        ]
-    )
+    """Raises ``NotAllowed`` when other removals have left too few nodes since it was asked for."""
+
+    def mark(nodes: list[NodePlan]) -> list[NodePlan]:
+        if not any(node.is_leaving for node in nodes if node.name == name):
+            check_removal(nodes, [name])
+        return [replace(node, is_leaving=True) if node.name == name else node for node in nodes]
+
+    cluster.change(mark)
 
 
 def _take_out(cluster: Cluster, name: str) -> None:
@@ -148,14 +153,17 @@ def _drain(cluster: Cluster, node: NodePlan, deadline: float, say: Say) -> None:
             raise NotAllowed(f"the drain of {node.name} was ended by another command")
 
 
-def _empty(cluster: Cluster, node: NodePlan, deadline: float, say: Say) -> None:
-    """Have other bookies take all copies of a bookie that runs, which stays readable meanwhile."""
-    admin = administrator(cluster)
-    if not admin.autorecovery.status()["enabled"]:
+def _check_auto_recovery(cluster: Cluster, node: NodePlan) -> None:
+    if not administrator(cluster).autorecovery.status()["enabled"]:
         raise NotAllowed(
             f"auto-recovery is off, so the copies of {node.name} are not made elsewhere: switch it "
             "on with pulsarish autorecovery enable, or use --force"
         )
+
+
+def _empty(cluster: Cluster, node: NodePlan, deadline: float, say: Say) -> None:
+    """Have other bookies take all copies of a bookie that runs, which stays readable meanwhile."""
+    admin = administrator(cluster)
     for name in node.process_ports:
         _ = admin.bookies.set_read_only(name, reason="pulsarish cluster remove")
     for name in node.process_ports:

@@ -184,9 +184,11 @@ def plan_more(
 
 
 def check_removal(nodes: Iterable[NodePlan], names: Collection[str]) -> None:
-    """Raise ``NotAllowed`` when the cluster could not serve without these nodes."""
+    """Raise ``NotAllowed`` when the cluster could not serve without these nodes, and without those
+    whose removal has begun.
+    """
     nodes = list(nodes)
-    left = [node for node in nodes if node.name not in names]
+    left = [node for node in nodes if node.name not in names and not node.is_leaving]
     for node in nodes:
         if node.name in names and node.role in METADATA_ROLES:
             raise NotAllowed(

@@ -219,3 +219,17 @@ def test_what_a_cluster_needs_cannot_be_removed(names: list[str], why: str) -> N
     check_removal(nodes, ["bookie-1", "broker-2"])
     with pytest.raises(NotAllowed, match=why):
         check_removal(nodes, names)
+
+
+@pytest.mark.parametrize(
+    ("leaving", "name", "why"),
+    [
+        ("bookie-4", "bookie-3", "^2 bookies would be left"),
+        ("broker-2", "broker-1", "^no broker would be left"),
+    ],
+)
+def test_a_node_whose_removal_has_begun_does_not_count(leaving: str, name: str, why: str) -> None:
+    nodes = plan_cluster(bookies=4, brokers=2, metadata="embedded", base_port=None)
+    next(node for node in nodes if node.name == leaving).is_leaving = True
+    with pytest.raises(NotAllowed, match=why):
+        check_removal(nodes, [name])

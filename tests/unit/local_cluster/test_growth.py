@@ -163,13 +163,33 @@ def test_a_removal_that_was_interrupted_is_finished(
         remove(cluster, "bookie-4")
 
 
-def test_a_bookie_is_not_given_up_while_auto_recovery_is_off(
+def test_removals_side_by_side_leave_enough_bookies(
     cluster: FakeCluster, server: AdminServer
 ) -> None:
+    """Both were allowed when they began."""
+
+    def ledgers() -> tuple[int, Any]:
+        remove(cluster, "bookie-3", force=True)
+        return 200, page()
+
+    server.answer_each(f"GET {BOOKIES}/ledgers/bookie-4", ledgers)
+    with pytest.raises(NotAllowed, match="2 bookies would be left"):
+        remove(cluster, "bookie-4")
+    assert cluster.pid("bookie-4") == 1
+    assert "bookie-4" in [node.name for node in cluster.staying()]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_bookie_is_not_given_up_while_auto_recovery_is_off(
+    cluster: FakeCluster, server: AdminServer, is_running: bool
+) -> None:
+    if not is_running:
+        cluster.stop("bookie-4")
     server.answer(f"GET {BOOKIES}/autorecovery", body={"enabled": False})
     with pytest.raises(NotAllowed, match="auto-recovery is off"):
-        remove(cluster, "bookie-4")
-    assert (asked(server), cluster.pid("bookie-4")) == ([], 1)
+        remove(cluster, "bookie-4", wait_seconds=0)
+    assert asked(server) == []
+    assert "bookie-4" in [node.name for node in cluster.staying()]
 
 
 def test_by_force_nothing_is_asked_and_the_name_stays_taken(
