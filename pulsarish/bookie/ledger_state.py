@@ -114,14 +114,12 @@ class LocalLedgerStates:
                 if unknown
                 else {}
             )
-            limbo = {
-                each: self._limbo.covers(each, is_absent=row is None and not gone[each])
-                for each, row in zip(missing, rows, strict=True)
-            }
+            absent = dict.fromkeys(each for each in unknown if not gone[each])
             doubted = [
                 each
                 for each, row in zip(missing, rows, strict=True)
-                if limbo[each] or (row is not None and row.limbo)
+                if self._limbo.covers(each, is_absent=each in absent)
+                or (row is not None and row.limbo)
             ]
             cleared = await self._index.limbos_cleared(doubted) if doubted else []
             whole = {
@@ -138,7 +136,8 @@ class LocalLedgerStates:
                     self.loaded[ledger_id] = LocalLedgerState(
                         ledger_id,
                         row,
-                        limbo=limbo[ledger_id],
+                        # Asked again: the limbo may have grown while the index was read.
+                        limbo=self._limbo.covers(ledger_id, is_absent=ledger_id in absent),
                         cleared=whole.get(ledger_id, False),
                         deleted=gone.get(ledger_id, False),
                     )

@@ -346,7 +346,7 @@ class Volumes:
                     await other.store.limbo.doubt_absent(
                         below, str(volume.failure), lost=lost, times=times
                     )
-                except OSError as error:
+                except (OSError, BookieIOError) as error:
                     if not self.fail(other, error):
                         raise
             for other in self.live:

@@ -367,6 +367,37 @@ def test_a_disk_that_dies_takes_its_ledgers_and_no_other() -> None:
     run(bench, scenario)
 
 
+def test_a_second_volume_may_fail_while_the_loss_of_the_first_one_is_noted() -> None:
+    bench = bench_of("/a", "/b", "/c")
+
+    async def scenario() -> None:
+        await fill(bench, LEDGERS)
+        before = await places_of(bench, LEDGERS)
+        _, second, third = bench.bookie.volumes
+
+        async def flush() -> None:
+            raise BookieIOError("the index cannot be read")
+
+        second.store.checkpointer.flush = flush  # type: ignore[method-assign]
+        bench.node.disk.kill("/c/")
+        lost = next(each for each, place in before.items() if place == "/c/ledgers")
+
+        async def work(client: BookieClient) -> None:
+            _ = await client.add([make_record(lost, 1, b"x")])
+            while len(volumes_of(bench).settled_names) < 2:
+                await client.world.clock.sleep(0.1)
+
+        await bench.with_client(work)
+        assert bench.node.ends == []
+        assert volumes_of(bench).settled_names == [second.name, third.name]
+        assert await codes(bench, LEDGERS) == {
+            each: OK if place == "/a/ledgers" else EntryUnknown.code
+            for each, place in before.items()
+        }
+
+    run(bench, scenario)
+
+
 def test_health_and_metrics_name_the_volume_that_has_failed() -> None:
     bench = bench_of("/a", "/b")
 
