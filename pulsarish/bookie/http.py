@@ -101,7 +101,7 @@ class BookieHttp:
             "bookie_ledgers_count",
             "gauge",
             "Ledgers with anything stored here.",
-            lambda: store.states.count,
+            lambda: bookie.entries.ledgers_count,
         )
         metrics.operation(
             "bookkeeper_server_ADD_ENTRY_REQUEST",
@@ -169,7 +169,7 @@ class BookieHttp:
             "pulsarish_bookie_journal_queue_bytes",
             "gauge",
             "Bytes that wait for the journal.",
-            lambda: queue.waiting_bytes,
+            lambda: bookie.entries.journal_queue_bytes,
         )
 
         flushes = store.checkpointer
@@ -177,7 +177,7 @@ class BookieHttp:
             "bookie_write_cache_size",
             "gauge",
             "Bytes in the write cache.",
-            lambda: store.cache.size_bytes,
+            lambda: bookie.entries.write_cache_bytes,
         )
         read(
             "bookie_write_cache_count",
@@ -263,7 +263,14 @@ class BookieHttp:
             "pulsarish_bookie_gc_last_round_seconds",
             "gauge",
             "When the last round ended well; 0: none did.",
-            lambda: min(each.garbage.ended_ms for each in bookie.upkeep) / 1000,
+            lambda: (
+                min(
+                    each.garbage.ended_ms
+                    for volume, each in zip(bookie.volumes, bookie.upkeep, strict=True)
+                    if volume.failure is None
+                )
+                / 1000
+            ),
         )
         read(
             "pulsarish_bookie_deleted_entry_logs_total",

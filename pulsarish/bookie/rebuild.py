@@ -23,7 +23,7 @@ from pulsarish.bookie.journal.mark import Mark, read_mark, write_mark
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, LedgerRow, entry_rows, ledger_key
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.store import has_data, index_rows_path
-from pulsarish.model.errors import ConfigError, CorruptData, NotFound
+from pulsarish.model.errors import CorruptData, NotFound
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.seams import Files, KeyValueIndex
 from pulsarish.wire.record import matches_crc, peek_ids
@@ -61,19 +61,14 @@ async def rebuild_bookie(
     """Replace the index of a stopped bookie by a new one. After an interruption, run it again.
 
     Args:
+        config: that of one volume.
         given_out: an id above those of all ledgers, by the metadata.
         remove: removes what an earlier attempt has left of a new index.
         replace: puts a closed index in the place of another, and returns where the old one is now.
 
-    Raises ``Locked`` for a running bookie, ``NotFound`` where there is none, ``ConfigError`` for
-    several volumes, ``CorruptData`` for a mark that cannot be read, and ``OSError``.
+    Raises ``Locked`` for a running bookie, ``NotFound`` where there is none, ``CorruptData`` for a
+    mark that cannot be read, and ``OSError``.
     """
-    if config.journal_directories:
-        raise ConfigError(
-            "journal_directories, ledger_directories and index_directories are given: an index is "
-            "rebuilt for one volume at a time. Give its directories as journal_directory, "
-            "ledger_directory and index_directory, and leave the lists out"
-        )
     for directory in config.paths:
         await files.lock(directory)
     if not await has_data(files, config):

@@ -733,9 +733,8 @@ def how_to_rebuild(config: BookieConfig) -> str:
     return (
         f"Entries and fences may be missing in it: put back the index of {config.bookie_id} as "
         "it was last, or rebuild it from the entry "
-        "logs, with the options of this bookie (and of several volumes, with journal_directory, "
-        "ledger_directory and index_directory of this one instead of the lists): pulsarish storage "
-        "rebuild-index. It then "
+        "logs, with the options of this bookie (if it has several volumes, also with --volume "
+        f"{config.ledger_path}): pulsarish storage rebuild-index. It then "
         'answers "unknown" for every ledger that existed, '
         "until auto-recovery has made it whole, and readers go to the other copies"
     )
