@@ -123,6 +123,7 @@ class Rebalancer:
         while not self._stopped:
             await clock.sleep(self._options.auditor_check_interval_seconds)
             if not self._election.is_mine:
+                self.misplaced_count = 0  # the next auditor counts
                 await self._election.won.wait()
                 self._is_stale = True
                 self._placement_due = None
@@ -253,7 +254,7 @@ class Rebalancer:
             if balance is not None and plan is not None:
                 await self._note(held=balance.held, held_then=plan.held)
             if job.dry_run:
-                await self._end("nothing was moved: it was only planned")
+                await self._end("it was only planned, as asked")
             if self._is_at_limit():
                 await self._end(f"{job.ledgers_max} ledgers were moved, as asked")
             if self._job.ledgers_planned == self._job.ledgers_moved:

@@ -197,7 +197,11 @@ def _show(state: dict[str, Any], output: str) -> None:
         say("no rebalance was asked for")
         return
     planned = counted(state["ledgersPlanned"], "ledger", "ledgers")
-    if state["dryRun"] and not state["running"]:
+    why = f": {state['reason']}" if state["reason"] else ""
+    if state["dryRun"] and state["running"]:
+        say("planning which copies move")
+        return
+    if state["dryRun"]:
         size = human_bytes(state["bytesPlanned"])
         seconds = state["bytesPlanned"] // max(1, state["rateBytes"])
         first = ", ".join(map(str, state["firstLedgers"]))
@@ -205,7 +209,7 @@ def _show(state: dict[str, Any], output: str) -> None:
             f"copies of {planned} would move, {size}: {seconds} s at this rate"
             + (f"; the first are of ledgers {first}" if first else "")
         )
+        say(f"ended{why}")  # it may have been stopped before all was planned
         return
     moved = f"{state['ledgersMoved']:,} of {planned}, {human_bytes(state['bytesMoved'])}"
-    why = f": {state['reason']}" if state["reason"] else ""
     say(f"{'moving' if state['running'] else 'ended'}; copies of {moved} have moved{why}")
