@@ -22,6 +22,8 @@ from pulsarish.broker.clients.commands import NO_INSTANCE
 __all__ = ["NO_SEQUENCE", "Deduplication", "Verdict", "sequence_mark"]
 
 NO_SEQUENCE: Final = -1
+_UNSEEN: Final = -1
+"""Instance of a name under which this owner has seen nothing connect."""
 _CHUNK_BITS: Final = 24
 _WHOLE: Final = (1 << _CHUNK_BITS) - 1
 # Keys of a snapshot for the sequence id and the last chunk of an unfinished chunked message. No
@@ -55,8 +57,8 @@ class _Producer:
     persisted: int = NO_SEQUENCE
     active_ms: int = 0
     connected: int = 0
-    instance: int | None = NO_INSTANCE
-    """The last one that connected, if this owner has seen one."""
+    instance: int | None = _UNSEEN
+    """The last one that connected."""
 
 
 class Deduplication:
@@ -124,7 +126,7 @@ class Deduplication:
         ``False`` when this owner has seen none.
         """
         producer = self._producers.get(name)
-        return producer is not None and producer.instance not in (NO_INSTANCE, instance)
+        return producer is not None and producer.instance not in (_UNSEEN, instance)
 
     def connect(self, name: str, now_ms: int, instance: int | None = NO_INSTANCE) -> int:
         """Connect a producer, of a client's instance as in ``OpenProducer``.

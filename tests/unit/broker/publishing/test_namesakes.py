@@ -144,7 +144,10 @@ def test_an_exclusive_producer_of_another_client_does_not_come_back_as_this_one(
     play(scenario)
 
 
-def test_who_comes_back_after_another_had_its_name_is_fenced_with_deduplication() -> None:
+@pytest.mark.parametrize("another", [ANOTHER, None, NO_INSTANCE])
+def test_who_comes_back_after_another_had_its_name_is_fenced_with_deduplication(
+    another: int | None,
+) -> None:
     """The other one used the sequence ids of what was not acknowledged."""
 
     async def scenario(topic: Topic, first: Line, second: Line) -> None:
@@ -152,13 +155,13 @@ def test_who_comes_back_after_another_had_its_name_is_fenced_with_deduplication(
         topic.producers.remove(mine)
         mine = await topic.open(first, 1, instance=MINE, was_open=True)
         topic.producers.remove(mine)
-        topic.producers.remove(await topic.open(second, 0, instance=ANOTHER))
+        topic.producers.remove(await topic.open(second, 0, instance=another))
         with pytest.raises(ProducerFenced, match="another producer 'same' was connected"):
             await topic.open(first, 2, instance=MINE, was_open=True)
         assert not topic.producers.by_name
         # One that was never open has sent nothing, and one that takes over knows what it does.
         topic.producers.remove(await topic.open(first, 3, instance=MINE))
-        topic.producers.remove(await topic.open(second, 0, instance=ANOTHER))
+        topic.producers.remove(await topic.open(second, 0, instance=another))
         await topic.open(first, 4, instance=MINE, was_open=True, takes_over=True)
         topic.dedup_marks.check()
 
