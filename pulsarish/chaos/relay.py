@@ -288,10 +288,14 @@ class Relays:
         )
 
     async def stop(self) -> None:
-        """Listen no more, and return when every connection is gone."""
+        """Listen no more, and return when every connection is gone.
+
+        Raises why a relay of ``add_at`` could not follow its node.
+        """
+        failure: BaseException | None = None
         if self._follower is not None:
             self._follower.cancel()
-            _ = await asyncio.gather(self._follower, return_exceptions=True)
+            (failure,) = await asyncio.gather(self._follower, return_exceptions=True)
         for relay in self._relays:
             await relay.stop()
         left = [task for link in self.links.values() for task in link.connections.values()]
@@ -299,6 +303,8 @@ class Relays:
             task.cancel()
         await asyncio.gather(*left)
         await asyncio.sleep(0)  # an aborted transport closes its socket in the next turn
+        if isinstance(failure, Exception):
+            raise failure
 
     def _source(self, port: int, relay_port: int) -> str | None:
         inode = _socket_inode(port, relay_port)

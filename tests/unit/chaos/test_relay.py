@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
+from pulsarish.chaos import relay
 from pulsarish.chaos.relay import Relays
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -172,6 +173,20 @@ def test_a_relay_at_another_address_listens_only_while_the_node_does() -> None:
         await until(port, open_=False)
         await relays.stop()
         await asyncio.gather(*(task for task in echo.served if task is not None))
+
+    asyncio.run(main())
+
+
+def test_a_relay_that_cannot_listen_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        # No address of this machine.
+        relays = Relays(dict)
+        monkeypatch.setattr(relay, "_sockets_of_java", lambda: relay._LISTENS.format(80))
+        await relays.add_at("192.0.2.1", "echo", 80)
+        assert relays._follower is not None
+        _ = await asyncio.wait([relays._follower])
+        with pytest.raises(OSError, match=r"192\.0\.2\.1"):
+            await relays.stop()
 
     asyncio.run(main())
 
