@@ -27,7 +27,7 @@ NAMESPACE = "public/growth"
 BUNDLES = 16
 MESSAGE_BYTES = 1024
 SAMPLE_SECONDS = 5.0
-SEND_SECONDS_MAX = 30_000
+SEND_MILLIS_MAX = 30_000
 WRITTEN = "bookie_WRITE_BYTES"
 
 
@@ -61,7 +61,7 @@ class Load:
             f"persistent://{NAMESPACE}/t{number}",
             batching_enabled=False,
             block_if_queue_full=True,
-            send_timeout_millis=SEND_SECONDS_MAX,
+            send_timeout_millis=SEND_MILLIS_MAX,
         )
         due = time.perf_counter() + number / self.topics / self.rate
         while not self._stop.wait(max(0.0, due - time.perf_counter())):

@@ -66,8 +66,6 @@ class _Run:
         self._sessions = 0
         self._stored: set[str] = set()
         """The messages that have a receipt."""
-        self._lasting = 0
-        """Sessions that were open to their end without a fault."""
 
     async def run(self) -> None:
         loop, sim = asyncio.get_running_loop(), self.sim
@@ -135,7 +133,6 @@ class _Run:
                     await world.clock.sleep(rng.uniform(0.0, 0.2))
             finally:
                 if faults == self._faults[machine]:
-                    self._lasting += 1
                     assert epoch == _epoch(producer), f"{machine} has lost its producer"
 
     def _answered(self, value: str, receipt: asyncio.Future[MessageId]) -> None:
