@@ -271,6 +271,42 @@ class Bookies:
         """
         return self._transport.record("GET", "bookies", "read-only", bookie)
 
+    def cordon(
+        self, bookie: str, directory: str, *, reason: str = "", force: bool = False
+    ) -> Record:
+        """Have one of several volumes of a bookie take no new ledgers, until ``uncordon``. Those
+        that lie there go on.
+
+        Args:
+            bookie: its id, or the id of one of its instances. It need not run.
+            directory: the ledger directory of the volume.
+            reason: shown with the bookie, at most 500 characters.
+            force: also when no volume is left, so that the bookie is read-only, and fewer writable
+                bookies are left than hold each entry.
+
+        Returns what ``cordoned`` returns. Raises ``NotFound``, and ``NotAllowed`` for a bookie with
+        one volume, and without ``force`` when too few bookies would be left.
+        """
+        query = {"directory": directory}
+        if reason:
+            query["reason"] = reason
+        if force:
+            query["force"] = "true"
+        return self._transport.record("PUT", "bookies", "cordoned", bookie, query=query)
+
+    def uncordon(self, bookie: str, directory: str) -> Record:
+        """Take ``cordon`` back. Raises ``NotFound``."""
+        query = {"directory": directory}
+        return self._transport.record("DELETE", "bookies", "cordoned", bookie, query=query)
+
+    def cordoned(self, bookie: str) -> Record:
+        """Return which volumes of a bookie are ``asked`` to be cordoned (reasons by ledger
+        directory), whether it is ``alive``, and which are ``cordoned``.
+
+        Raises ``NotFound``.
+        """
+        return self._transport.record("GET", "bookies", "cordoned", bookie)
+
     def ledgers(self, bookie: str, *, after: int = -1, only: Sequence[int] = ()) -> Record:
         """Return a page of the ledgers that name a bookie: those above ``after``, or those of
         ``only``, at most 200, without a look at all others.

@@ -313,6 +313,7 @@ class Auditor:
                 if cookie is not None and cookie[0].instance_id == member:
                     await self._records.delete(paths.cookie(found[0].bookie_id), cookie[1])
                 await self._records.delete(paths.read_only_bookie(member))
+                await self._records.delete(paths.cordoned_volumes(member))
                 await self._records.delete(path)
             except Conflict:
                 continue  # both are looked at again

@@ -39,7 +39,7 @@ from pulsarish.bookie.trash import Trash
 from pulsarish.bookie.tree_memory import remembered_age
 from pulsarish.bookie.volume_garbage import VolumesGarbage
 from pulsarish.bookie.volume_start import open_volumes
-from pulsarish.bookie.volumes import Volume, Volumes, VolumeTasks
+from pulsarish.bookie.volumes import Volume, Volumes, VolumeTasks, uncordoned
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.backup import check_not_being_restored
@@ -156,9 +156,16 @@ class Bookie:
             "again. Put in another disk, empty the directories, and start the bookie with "
             "them, or take them out of the lists"
         )
-        return [lost] * bool(gone) + [
-            volume.space_reason for volume in self.live if not self.space_reason
-        ]
+        return (
+            [lost] * bool(gone)
+            + [volume.space_reason for volume in self.live if not self.space_reason]
+            + [volume.cordon_reason for volume in self.live if self.entries.is_writable]
+        )
+
+    @property
+    def cordoned_directories(self) -> list[str]:
+        """The ledger directories of the volumes that an operator has cordoned."""
+        return [volume.config.ledger_path for volume in self.live if volume.cordon_reason]
 
     @property
     def space(self) -> SpaceMode:
@@ -173,8 +180,11 @@ class Bookie:
 
     @property
     def space_reason(self) -> str:
-        """Why no volume is writable for lack of space, and what helps; empty: one is."""
-        reasons = [volume.space_reason for volume in self.live]
+        """Why no volume is writable for lack of space, and what helps; empty: one is.
+
+        A cordoned volume counts only when all are.
+        """
+        reasons = [volume.space_reason for volume in uncordoned(self.live)]
         return "; ".join(reasons) if all(reasons) else ""
 
     @property
@@ -214,7 +224,13 @@ class Bookie:
     def read_only_reason(self) -> str:
         """Why the bookie is read-only, and what helps; empty for a writable one."""
         asked = "" if self._operator is None else self._operator.reason
-        return "; ".join(reason for reason in (self.space_reason, asked) if reason)
+        cordons = [] if self.entries.is_writable else [each.cordon_reason for each in self.live]
+        return "; ".join(reason for reason in (self.space_reason, asked, *cordons) if reason)
+
+    @property
+    def _takes_adds(self) -> bool:
+        """Whether any volume takes what writers add, also a cordoned one."""
+        return any(volume.store.is_writable for volume in self.live)
 
     @property
     def is_ready(self) -> bool:
@@ -270,7 +286,7 @@ class Bookie:
         self.instance_id = cookie.instance_id
         await self._look_at_space()
         self._operator = OperatorReadOnly(
-            self._records, world.clock, self.instance_id, self._operator_changed
+            self._records, world.clock, self.instance_id, self._follow_operator
         )
         await self._operator.read()
         ledgers = LedgerStore(self._records, world.clock)
@@ -315,6 +331,7 @@ class Bookie:
             limbo_below_ledger=self.entries.limbo_below,
             limbo_times=self.entries.limbo_times,
             lost_directories=tuple(self.lost_directories),
+            cordoned_directories=tuple(self.cordoned_directories),
             started_ms=world.clock.wall_ms(),
             framed_address=framed_address,
             zone=config.zone,
@@ -375,7 +392,7 @@ class Bookie:
                 config,
                 unusable,
                 ledgers_given_out=given_out,
-                on_change=self._publish_mode,
+                on_change=self._follow_operator,
             )
             self.volumes = self._several.volumes
             return cookie
@@ -598,7 +615,7 @@ class Bookie:
             self._wants_probe.clear()
             if (
                 not self._stopping.is_set()
-                and self.entries.is_writable
+                and self._takes_adds
                 and self.add_age_seconds >= interval
             ):
                 await self.service.probe()
@@ -617,10 +634,13 @@ class Bookie:
                 if self._several is None or not self._several.fail(volume, error):
                     raise
         before = self._registered_free_bytes
-        free_bytes = sum(volume.ledger_free_bytes for volume in self.live)
-        self._registered_free_bytes = registered_free_bytes(before, free_bytes)
+        self._count_free_bytes()
         if self._registered_free_bytes != before:
             self._register_again()
+
+    def _count_free_bytes(self) -> None:
+        free_bytes = sum(volume.ledger_free_bytes for volume in uncordoned(self.live))
+        self._registered_free_bytes = registered_free_bytes(self._registered_free_bytes, free_bytes)
 
     async def _look_at_space_of(self, volume: Volume) -> None:
         config, store = self.config, volume.store
@@ -650,17 +670,36 @@ class Bookie:
         self._publish_mode()
         await store.journal.keep_spares(mode is SpaceMode.WRITABLE)
 
-    def _operator_changed(self) -> None:
-        if self._operator is not None:
-            for volume in self.volumes:
-                volume.store.is_set_read_only = bool(self._operator.reason)
-            self._publish_mode()
+    def _follow_operator(self) -> None:
+        """Follow the requests of operators, with the volumes that are there."""
+        if self._operator is None:
+            return
+        cordoned = self._operator.cordoned
+        for volume in self.volumes:
+            volume.cordon_reason = (
+                self._cordon_words(volume, cordoned[volume.name]) if volume.name in cordoned else ""
+            )
+        is_read_only = bool(self._operator.reason) or all(
+            volume.cordon_reason for volume in self.live
+        )
+        for volume in self.volumes:
+            volume.store.is_set_read_only = is_read_only
+        self._count_free_bytes()
+        self._publish_mode()
+
+    def _cordon_words(self, volume: Volume, reason: str) -> str:
+        directory = volume.config.ledger_path
+        why = f" ({reason})" if reason else ""
+        return (
+            f"an operator cordoned the volume {directory}{why}; to end that: pulsarish storage "
+            f"uncordon {self.config.bookie_id} {directory}"
+        )
 
     def _publish_mode(self) -> None:
         """Register what the bookie takes now, and how much."""
         # A read-only bookie makes no probes. Without one its last add would be old when it becomes
         # writable again.
-        if self.entries.is_writable:
+        if self._takes_adds:
             self._wants_probe.set()
         self._register_again()
 
@@ -674,6 +713,7 @@ class Bookie:
                 limbo_below_ledger=self.entries.limbo_below,
                 limbo_times=self.entries.limbo_times,
                 lost_directories=tuple(self.lost_directories),
+                cordoned_directories=tuple(self.cordoned_directories),
             )
             self._registration = wanted
             self._registrar.update(wanted)

@@ -52,6 +52,7 @@ class BookieHttp:
                 if reason
             ],
             "lost_directories": bookie.lost_directories,
+            "cordoned_directories": bookie.cordoned_directories,
             "limbo_below_ledger": bookie.entries.limbo_below,
             "auto_recovery": "not hosted here"
             if recovery is None
@@ -79,7 +80,7 @@ class BookieHttp:
         metrics.read_each(
             "pulsarish_bookie_volume_state",
             "gauge",
-            "1 for a volume that takes entries, 0 for one that does not, -1 for one that has "
+            "1 for a volume that takes new ledgers, 0 for one that does not, -1 for one that has "
             "failed; by its ledger directory.",
             "directory",
             lambda: {each.config.ledger_path: each.state for each in bookie.volumes},

@@ -1,19 +1,22 @@
-"""Whether an operator has set this bookie read-only, as the metadata say and the bookie follows.
+"""Whether an operator has set this bookie read-only, or cordoned volumes of it, as the metadata say
+and the bookie follows.
 
 A read-only bookie refuses what writers add, so that they replace it in their ensembles, and no new
 ledger gets it. It answers reads and fences, and takes what recovery and repair write. Nothing else
 changes: above all the grace time of its trash goes on, which a nearly full disk ends (rule 13).
+
+A cordoned volume takes no new ledgers; those that lie there go on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import ReadOnlyBookie
+from pulsarish.metadata.records import CordonedVolumes, ReadOnlyBookie
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, SessionState
@@ -26,10 +29,10 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class OperatorReadOnly:
-    """The operator's request for one bookie instance. Call ``read``, then run ``follow`` as a task.
+    """The requests of operators for one bookie. Call ``read``, then run ``follow`` as a task.
 
     Args:
-        on_change: called when ``reason`` has changed.
+        on_change: called when ``reason`` or ``cordoned`` has changed.
     """
 
     def __init__(
@@ -37,9 +40,12 @@ class OperatorReadOnly:
     ) -> None:
         self.reason = ""
         """Why the bookie is read-only, and what helps; empty: no operator asked for it."""
+        self.cordoned: Mapping[str, str] = {}
+        """Why volumes are cordoned, by their names."""
         self._records = records
         self._clock = clock
         self._path = paths.read_only_bookie(instance_id)
+        self._cordoned_path = paths.cordoned_volumes(instance_id)
         self._on_change = on_change
         self._changed = asyncio.Event()
         self._stopped = False
@@ -50,21 +56,30 @@ class OperatorReadOnly:
         self._changed.set()
 
     async def read(self) -> None:
-        """Read the request, and watch for its next change.
+        """Read the requests, and watch for their next change.
 
         A record that cannot be read changes nothing. Raises ``MetadataUnavailable``.
         """
-        (node,) = await self._records.nodes([self._path], watch=lambda _path: self._changed.set())
+        node, cordoned_node = await self._records.nodes(
+            [self._path, self._cordoned_path], watch=lambda _path: self._changed.set()
+        )
         try:
             found = None if node is None else decode_record(node.data, ReadOnlyBookie, self._path)
+            cordoned = (
+                {}
+                if cordoned_node is None
+                else decode_record(cordoned_node.data, CordonedVolumes, self._cordoned_path).volumes
+            )
         except CorruptData as error:
-            _log.error("the request to be read-only cannot be read", exception=error)
+            _log.error("the requests of operators cannot be read", exception=error)
             return
-        before, self.reason = self.reason, "" if found is None else _words(found)
-        if self.reason != before:
+        before = self.reason, self.cordoned
+        self.reason, self.cordoned = "" if found is None else _words(found), cordoned
+        if (self.reason, self.cordoned) != before:
             _log.warning(
                 "an operator changed what the bookie takes",
                 reason=self.reason or "the bookie is to be writable",
+                cordoned_volumes=len(cordoned),
             )
             self._on_change()
 
@@ -75,7 +90,7 @@ class OperatorReadOnly:
             try:
                 await self.read()
             except MetadataUnavailable as error:
-                _log.debug("the request to be read-only is read again", reason=error)
+                _log.debug("the requests of operators are read again", reason=error)
                 self._changed.set()
                 await self._clock.sleep(_RETRY_SECONDS)
 

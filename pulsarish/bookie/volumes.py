@@ -3,7 +3,8 @@ its own ledgers.
 
 A volume is a journal, a ledger and an index directory with a store of its own. A ledger that a
 volume knows lies there. A new one goes to a volume that takes entries, drawn by free space. Which
-volume it is stays in memory for the ledgers in use, and is asked of the indexes otherwise.
+volume it is stays in memory for the ledgers in use, and is asked of the indexes otherwise. A volume
+that an operator has cordoned takes no new ones, and those that lie there go on.
 
 A write or sync that fails ends a bookie with one volume (rule 9). Of several, it ends the volume:
 what waits for it is refused, and nothing of it is answered any more. "Not there" would now be a lie
@@ -39,7 +40,7 @@ from pulsarish.runtime.seams import File, Files, Tasks
 from pulsarish.wire.bookie import AddBatch, AddResult, ReadAnswer, ReadItem, encode_add
 from pulsarish.wire.record import RECORD_HEAD_SIZE, peek_ids
 
-__all__ = ["Volume", "VolumeFiles", "VolumeTasks", "Volumes", "is_full"]
+__all__ = ["Volume", "VolumeFiles", "VolumeTasks", "Volumes", "is_full", "uncordoned"]
 
 _log = get_logger("bookie.volumes")
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -59,6 +60,8 @@ class Volume:
         """The free space for entry logs."""
         self.space_reason = ""
         """Why it is read-only for lack of space, and what helps; empty: it is not."""
+        self.cordon_reason = ""
+        """Why it takes no new ledgers, and how to end that; empty: it is not cordoned."""
         self.failure: Exception | None = None
         self.is_settled = False
         """Whether all other volumes know durably that this one has failed."""
@@ -83,9 +86,14 @@ class Volume:
         return ", ".join(self.config.paths)
 
     @property
+    def takes_ledgers(self) -> bool:
+        """Whether it takes new ledgers of writers."""
+        return self.store.is_writable and not self.cordon_reason
+
+    @property
     def state(self) -> int:
-        """1: it takes entries; 0: it does not; -1: it has failed."""
-        return -1 if self.failure is not None else int(self.store.is_writable)
+        """1: it takes new ledgers; 0: it does not; -1: it has failed."""
+        return -1 if self.failure is not None else int(self.takes_ledgers)
 
 
 class _Add:
@@ -238,8 +246,8 @@ class Volumes:
 
     @property
     def is_writable(self) -> bool:
-        """Whether any volume takes what writers add."""
-        return any(volume.store.is_writable for volume in self.live)
+        """Whether any volume takes new ledgers of writers."""
+        return any(volume.takes_ledgers for volume in self.live)
 
     @property
     def ledgers_count(self) -> int:
@@ -436,13 +444,17 @@ class Volumes:
                 )
 
     def _choose(self) -> Volume:
-        """Draw the volume of a new ledger by free space, among those that take the most."""
-        live = self.live
+        """Draw the volume of a new ledger by free space, among those that take the most.
+
+        A cordoned one gets it only when all are: the bookie is read-only then, and takes fences and
+        what recovery and repair write.
+        """
+        among = uncordoned(self.live)
         for mode in (SpaceMode.WRITABLE, SpaceMode.READ_ONLY):
-            fit = [volume for volume in live if volume.store.space is mode]
+            fit = [volume for volume in among if volume.store.space is mode]
             if fit:
                 return self._rng.choices(fit, [max(1, volume.free_bytes) for volume in fit])[0]
-        return live[0]
+        return among[0]
 
     def _evict(self) -> None:
         """Forget the ledgers that were looked for longest ago and that the index would name."""
@@ -728,6 +740,11 @@ def _check_live(volume: Volume) -> None:
     """
     if volume.failure is not None:
         raise BookieIOError(f"the volume {volume.where} has failed: {volume.failure}")
+
+
+def uncordoned(volumes: Sequence[Volume]) -> Sequence[Volume]:
+    """Return the volumes that are not cordoned, or all when all are."""
+    return [volume for volume in volumes if not volume.cordon_reason] or volumes
 
 
 def is_full(error: Exception) -> bool:

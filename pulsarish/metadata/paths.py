@@ -25,6 +25,7 @@ __all__ = [
     "BROKERS",
     "CLUSTER",
     "COOKIES",
+    "CORDONED_VOLUMES",
     "DYNAMIC_OPTIONS",
     "LEADER",
     "LEDGERS",
@@ -49,6 +50,7 @@ __all__ = [
     "broker",
     "bundle_owner",
     "cookie",
+    "cordoned_volumes",
     "cursor",
     "cursors",
     "given_up",
@@ -89,6 +91,7 @@ AUTORECOVERY: Final = "/autorecovery"
 BOOKIES: Final = "/bookies"  # ephemeral registrations
 BOOKIE_RACKS: Final = "/bookie-racks"  # racks and groups of bookies, as operators set them
 READ_ONLY_BOOKIES: Final = "/read-only-bookies"  # by instance id: as operators ask
+CORDONED_VOLUMES: Final = "/cordoned-volumes"  # by instance id: as operators ask
 COOKIES: Final = "/cookies"
 BROKERS: Final = "/brokers"  # ephemeral registrations
 LEADER: Final = "/leader"  # ephemeral: the leader broker
@@ -215,6 +218,10 @@ def cookie(bookie_id: str) -> str:
 
 def read_only_bookie(instance_id: str) -> str:
     return f"{READ_ONLY_BOOKIES}/{encode_segment(instance_id)}"
+
+
+def cordoned_volumes(instance_id: str) -> str:
+    return f"{CORDONED_VOLUMES}/{encode_segment(instance_id)}"
 
 
 def broker(instance_id: str) -> str:

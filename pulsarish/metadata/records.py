@@ -29,6 +29,7 @@ __all__ = [
     "ClusterRecord",
     "CompactedView",
     "Cookie",
+    "CordonedVolumes",
     "CursorRecord",
     "DynamicOptionsRecord",
     "GivenUpBookie",
@@ -115,6 +116,7 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     region: str = ""
     free_bytes: int = 0  # for entry logs, registered in coarse steps; 0: not known
     lost_directories: tuple[str, ...] = ()  # of volumes that have failed or were given up
+    cordoned_directories: tuple[str, ...] = ()  # ledger directories of cordoned volumes
 
 
 class BookiePlace(msgspec.Struct, frozen=True):
@@ -553,6 +555,15 @@ class ReadOnlyBookie(msgspec.Struct, frozen=True):
     instance_id: str
     asked_ms: int = 0
     reason: str = ""
+    token: str = ""
+
+
+class CordonedVolumes(msgspec.Struct, frozen=True):
+    """The volumes of a bookie that an operator has cordoned: they take no new ledgers."""
+
+    bookie_id: str
+    instance_id: str
+    volumes: dict[str, str] = {}  # why, by the volume's name in the cookie
     token: str = ""
 
 

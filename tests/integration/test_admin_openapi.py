@@ -58,6 +58,7 @@ SAMPLES: dict[str, Any] = {
     "count": 1,
     "cron": "0 8 * * *",
     "definition": "{}",
+    "directory": "/d1/ledgers",
     "entry_id": 1,
     "group": "g",
     "given_up_bookies": ["b~1"],

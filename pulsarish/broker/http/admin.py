@@ -20,6 +20,7 @@ from pulsarish.broker.http.routes.broker_stats_routes import BrokerStatsRoutes
 from pulsarish.broker.http.routes.capture_routes import CaptureRoutes
 from pulsarish.broker.http.routes.cluster_routes import ClusterRoutes
 from pulsarish.broker.http.routes.compaction_routes import CompactionRoutes
+from pulsarish.broker.http.routes.cordon_routes import CordonRoutes
 from pulsarish.broker.http.routes.garbage_routes import GarbageRoutes
 from pulsarish.broker.http.routes.grant_routes import GrantRoutes
 from pulsarish.broker.http.routes.lookup_routes import LookupRoutes
@@ -139,6 +140,7 @@ class Admin:
             *OrphanRoutes(config, ownership, orphans).routes(),
             *AutoRecoveryRoutes(records, world.clock).routes(),
             *ReadOnlyRoutes(records, world.clock, config.managed_ledger).routes(),
+            *CordonRoutes(records, config.managed_ledger).routes(),
             *RebalanceRoutes(records, world.clock).routes(),
             *RecoverRoutes(records, ledgers).routes(),
             *RepairRoutes(records, world.clock).routes(),

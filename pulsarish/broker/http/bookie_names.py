@@ -9,7 +9,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, GivenUpBookie
 from pulsarish.model.errors import NotFound
 
-__all__ = ["BookieInstance", "find_instance", "registration_of"]
+__all__ = ["BookieInstance", "cookie_of", "find_instance", "registration_of"]
 
 
 class BookieInstance(NamedTuple):
@@ -36,6 +36,20 @@ async def find_instance(records: Records, name: str) -> BookieInstance:
             "still name is given by instance id"
         )
     return BookieInstance(bookie_id, cookie[0].instance_id)
+
+
+async def cookie_of(records: Records, bookie: BookieInstance) -> Cookie:
+    """Return the cookie of exactly this instance.
+
+    Raises ``NotFound``, ``MetadataUnavailable``, ``CorruptData``.
+    """
+    found = await records.get(paths.cookie(bookie.bookie_id), Cookie)
+    if found is None or found[0].instance_id != bookie.instance_id:
+        raise NotFound(
+            f"there is no bookie instance {bookie.instance_id!r}, or not any more: give the id "
+            "of a bookie, as in: pulsarish bookies list"
+        )
+    return found[0]
 
 
 async def registration_of(records: Records, bookie: BookieInstance) -> BookieRegistration | None:

@@ -404,6 +404,20 @@ class ReadOnlyBody(msgspec.Struct, rename="camel"):
     reason: str
 
 
+class CordonBody(msgspec.Struct, rename="camel"):
+    """Which volumes of a bookie an operator ``asked`` to cordon, with the reasons, and which are
+    ``cordoned``, as the bookie that runs says; by their ledger directories. With all cordoned the
+    bookie is ``read_only``, and with full disks, too.
+    """
+
+    bookie_id: str
+    instance_id: str
+    asked: dict[str, str]
+    alive: bool
+    cordoned: list[str]
+    read_only: bool
+
+
 class BookieLedgerBody(msgspec.Struct, rename="camel"):
     """A ledger that names a bookie: how many entries the bookie should hold of it, without those of
     an open end; whether it is to leave the ledger, and why it has not yet.

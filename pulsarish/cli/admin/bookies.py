@@ -67,7 +67,7 @@ def list_bookies(admin: Admin, output: str) -> None:
     """
     found = admin.bookies.list()
     columns = ["bookie_id", "instance_id", "address", "host", "read_only"]
-    sometimes = ["read_only_reason", "lost_directories"]
+    sometimes = ["read_only_reason", "lost_directories", "cordoned_directories"]
     print_table(
         found,
         columns + [each for each in sometimes if any(row.get(each) for row in found)],

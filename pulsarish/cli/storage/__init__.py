@@ -6,6 +6,7 @@ import click
 
 from pulsarish.cli.groups import Group
 from pulsarish.cli.storage.cookies import cookie
+from pulsarish.cli.storage.cordons import cordon, uncordon
 from pulsarish.cli.storage.journals import journal, last_mark
 from pulsarish.cli.storage.ledgers import index, ledger
 from pulsarish.cli.storage.logs import entry_log
@@ -21,15 +22,27 @@ def storage() -> None:
 
     Give each command the options of the bookie: its file, its environment or --set. The commands
     that only read take no lock and write nothing, so the bookie may run meanwhile. What its last
-    checkpoint has not written yet is in the journal only.
+    checkpoint has not written yet is in the journal only. `cordon` and `uncordon` ask a broker.
 
     \b
     Examples:
       pulsarish storage ledger list --config bookie.toml
       pulsarish storage verify --config bookie.toml
       pulsarish storage rebuild-index --config bookie.toml
+      pulsarish storage cordon bookie-2 /d1/ledgers
     """
 
 
-for _command in (cookie, entry_log, index, journal, last_mark, ledger, rebuild, verify):
+for _command in (
+    cookie,
+    cordon,
+    entry_log,
+    index,
+    journal,
+    last_mark,
+    ledger,
+    rebuild,
+    uncordon,
+    verify,
+):
     storage.add_command(_command)

@@ -7,18 +7,23 @@ from __future__ import annotations
 from typing import Final
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.bookie_names import BookieInstance, find_instance, registration_of
+from pulsarish.broker.http.bookie_names import (
+    BookieInstance,
+    cookie_of,
+    find_instance,
+    registration_of,
+)
 from pulsarish.broker.http.json_bodies import ReadOnlyBody
 from pulsarish.broker.http.reason import reason_of
 from pulsarish.broker.http.route import Call, Parameter, Route, answer
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BookieRegistration, Cookie, ReadOnlyBookie
-from pulsarish.model.errors import NotAllowed, NotFound
+from pulsarish.metadata.records import BookieRegistration, ReadOnlyBookie
+from pulsarish.model.errors import NotAllowed
 from pulsarish.runtime.seams import Clock, HttpResponse
 
-__all__ = ["ReadOnlyRoutes"]
+__all__ = ["ReadOnlyRoutes", "check_enough_without"]
 
 _PATTERN: Final = "/admin/v2/bookies/read-only/{bookie}"
 
@@ -72,14 +77,9 @@ class ReadOnlyRoutes:
     async def _set(self, call: Call) -> HttpResponse:
         reason, now_ms = reason_of(call), self._clock.wall_ms()
         bookie = await find_instance(self._records, call["bookie"])
-        cookie = await self._records.get(paths.cookie(bookie.bookie_id), Cookie)
-        if cookie is None or cookie[0].instance_id != bookie.instance_id:
-            raise NotFound(
-                f"there is no bookie instance {bookie.instance_id!r}, or not any more: give the id "
-                "of a bookie, as in: pulsarish bookies list"
-            )
+        _ = await cookie_of(self._records, bookie)
         if not call.flag("force"):
-            await self._check_enough_without(bookie)
+            await check_enough_without(self._records, bookie, self._options)
         path = paths.read_only_bookie(bookie.instance_id)
         await self._records.make_parents(path)
         _ = await self._records.update(
@@ -99,24 +99,6 @@ class ReadOnlyRoutes:
         await self._records.delete(paths.read_only_bookie(bookie.instance_id))
         return await self._answer(bookie)
 
-    async def _check_enough_without(self, bookie: BookieInstance) -> None:
-        """Raise ``NotAllowed`` where this broker's ledgers would have too few bookies without this
-        one.
-        """
-        records = self._records
-        names = [f"{paths.BOOKIES}/{name}" for name in await records.children(paths.BOOKIES)]
-        found = await records.get_many(names, BookieRegistration) if names else []
-        left = sum(
-            row is not None and not row[0].read_only and row[0].instance_id != bookie.instance_id
-            for row in found
-        )
-        needed = self._options.write_quorum
-        if left < needed:
-            raise NotAllowed(
-                f"without {bookie.bookie_id} {left} bookies are writable, and {needed} hold each "
-                "entry (managed_ledger.write_quorum): start another bookie first, or force it"
-            )
-
     async def _answer(self, bookie: BookieInstance) -> HttpResponse:
         path = paths.read_only_bookie(bookie.instance_id)
         asked = await self._records.get(path, ReadOnlyBookie)
@@ -130,4 +112,24 @@ class ReadOnlyRoutes:
                 read_only=there is not None and there.read_only,
                 reason=there.read_only_reason if there is not None else "",
             )
+        )
+
+
+async def check_enough_without(
+    records: Records, bookie: BookieInstance, options: ManagedLedgerOptions
+) -> None:
+    """Raise ``NotAllowed`` where this broker's ledgers would have too few bookies without this
+    one.
+    """
+    names = [f"{paths.BOOKIES}/{name}" for name in await records.children(paths.BOOKIES)]
+    found = await records.get_many(names, BookieRegistration) if names else []
+    left = sum(
+        row is not None and not row[0].read_only and row[0].instance_id != bookie.instance_id
+        for row in found
+    )
+    needed = options.write_quorum
+    if left < needed:
+        raise NotAllowed(
+            f"without {bookie.bookie_id} {left} bookies are writable, and {needed} hold each "
+            "entry (managed_ledger.write_quorum): start another bookie first, or force it"
         )

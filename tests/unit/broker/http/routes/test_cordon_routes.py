@@ -1,0 +1,92 @@
+"""Requests to cordon volumes of bookies, as they are stored and answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pulsarish.broker.http.route import Call
+from pulsarish.broker.http.routes.cordon_routes import CordonRoutes
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.records import BookieRegistration, Cookie, VolumeRecord
+from pulsarish.model.errors import NotAllowed, NotFound
+from pulsarish.runtime.seams import HttpRequest, Op, World
+from pulsarish.sim.world.world import Simulation
+from pulsarish.wire.json_record import encode_record
+
+PATTERN = "/admin/v2/bookies/cordoned/{bookie}"
+
+
+async def put(records: Records, path: str, record: msgspec.Struct) -> None:
+    await records.make_parents(path)
+    await records.commit([Op("create", path, encode_record(record))])
+
+
+def volume(place: str, *, is_lost: bool = False) -> VolumeRecord:
+    directories = (f"/{place}/journal", f"/{place}/ledgers", f"/{place}/index")
+    return VolumeRecord(directories, is_lost=is_lost)
+
+
+def test_a_request_is_stored_for_the_volume_and_refused_where_it_does_not_fit() -> None:
+    async def work(world: World) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        options = ManagedLedgerOptions(ensemble_size=2, write_quorum=2, ack_quorum=2)
+        routes = {each.method: each for each in CordonRoutes(records, options).routes()}
+
+        async def ask(method: str, bookie: str, place: str = "", **values: Any) -> dict[str, Any]:
+            request = HttpRequest(method, PATTERN, {}, {}, b"", ())
+            given = {"bookie": bookie, "directory": f"/{place}/ledgers", **values}
+            call = Call(request, "", given)
+            state: dict[str, Any] = msgspec.json.decode((await routes[method].handler(call)).body)
+            return state
+
+        several = {"": volume("a"), "1": volume("b"), "2": volume("c", is_lost=True)}
+        for name, volumes in (("b1", several), ("b2", {}), ("b3", {"": volume("a")})):
+            cookie = Cookie(name, f"{name}~1", "c", "", "/a/ledgers", "", 0, volumes=volumes)
+            await put(records, paths.cookie(name), cookie)
+        found = BookieRegistration("b1", "b1~1", "b1", "b1", cordoned_directories=("/a/ledgers",))
+        await put(records, paths.bookie("b1"), found)
+        with pytest.raises(NotFound, match="'b9'"):
+            await ask("PUT", "b9", "a")
+        with pytest.raises(NotFound, match="there is no bookie instance 'b1~0', or not any more"):
+            await ask("PUT", "b1~0", "a")
+        for single in ("b2", "b3"):
+            with pytest.raises(
+                NotAllowed, match=f"instead: pulsarish bookies set-read-only {single}"
+            ):
+                await ask("PUT", single, "a")
+        for method in ("PUT", "DELETE"):
+            for place in ("x", "c"):
+                refusal = f"no ledger directory '/{place}/ledgers'; it has /a/ledgers, /b/ledgers"
+                with pytest.raises(NotFound, match=refusal):
+                    await ask(method, "b1", place)
+        state = await ask("PUT", "b1", "a", reason="it clicks")
+        assert state == {
+            "bookieId": "b1",
+            "instanceId": "b1~1",
+            "asked": {"/a/ledgers": "it clicks"},
+            "alive": True,
+            "cordoned": ["/a/ledgers"],
+            "readOnly": False,
+        }
+        # Asked again without a reason, it keeps its reason.
+        assert await ask("PUT", "b1", "a") == state
+        with pytest.raises(NotAllowed, match="without b1 0 bookies are writable, and 2 hold each"):
+            await ask("PUT", "b1", "b")
+        assert await ask("GET", "b1") == state
+        state = await ask("PUT", "b1", "b", force=True)
+        assert state["asked"] == {"/a/ledgers": "it clicks", "/b/ledgers": ""}
+        for _ in range(2):
+            assert (await ask("DELETE", "b1", "a"))["asked"] == {"/b/ledgers": ""}
+        assert (await ask("DELETE", "b2", "a"))["asked"] == {}
+
+    sim = Simulation(1)
+
+    async def scenario() -> None:
+        await sim.node("a").run(work)
+
+    sim.run(scenario)
