@@ -37,6 +37,7 @@ RESOURCES = (
 )
 
 SAMPLES: dict[str, Any] = {
+    "only": [1],
     "ledgers": [4711],
     "acknowledged": "stored",
     "action": "produce",
@@ -149,6 +150,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
 _ANSWERS: dict[str, Any] = {
     "array": [],
     "AuthorizationBody": {"enabled": True},
+    "BookieLedgersBody": {"ledgers": [], "next": None},
     "string": "x",
     "CompatibilityBody": {"compatibility": True, "schemaCompatibilityStrategy": "FULL"},
     "FailureDomain": {"brokers": ["b"]},
