@@ -607,10 +607,11 @@ def test_a_worker_that_dies_at_any_step_loses_nothing_and_another_goes_on(
                 done = await real(self, *arguments, **named)
             if not died:
                 assert cluster is not None
-                node = next(node for node in cluster.bookies if node.world is self._world)
+                world = (self._pool if owner is LedgerRepair else self)._world
+                node = next(node for node in cluster.bookies if node.world is world)
                 died.append(node.name)
                 node.crash()
-                await self._world.clock.sleep(1.0)  # nothing of it runs any more
+                await world.clock.sleep(1.0)  # nothing of it runs any more
             return done if after else await real(self, *arguments, **named)
 
         monkeypatch.setattr(owner, name, dying)
