@@ -110,9 +110,9 @@ def _round_ends_quietly() -> Patch:
         return stop
 
     def clean_logs(was: Any) -> object:
-        async def clean(collector: GarbageCollector) -> None:
+        async def clean(collector: GarbageCollector, *, is_forced: bool) -> None:
             try:
-                await was(collector)
+                await was(collector, is_forced=is_forced)
             except _Quiet:
                 return
 
