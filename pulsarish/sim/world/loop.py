@@ -133,6 +133,15 @@ class SimTask(asyncio.Task[Any]):
         return " > ".join(names) or "?"
 
 
+def _close(work: Coroutine[Any, Any, Any]) -> None:
+    """Close a coroutine. One that awaits in a "finally" block takes a close for each await."""
+    while True:
+        # A "finally" block of a dead node that calls a seam, which refuses, proves nothing.
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            work.close()
+            return
+
+
 def _refuse(what: str) -> Any:
     def refused(self: SimLoop, *args: object, **kwargs: object) -> NoReturn:
         raise RuntimeError(f"{what} lets the real world into a simulation")
@@ -379,7 +388,12 @@ class SimLoop(asyncio.BaseEventLoop):
             warnings.filterwarnings(
                 "ignore", message="coroutine method 'aclose'", category=RuntimeWarning
             )
-            self._drop_everything()
+            # What a "finally" block spawns belongs to this loop, not to one of an earlier test.
+            asyncio.events._set_running_loop(self)
+            try:
+                self._drop_everything()
+            finally:
+                asyncio.events._set_running_loop(None)
         self.close()
 
     def _drop_everything(self) -> None:
@@ -391,9 +405,7 @@ class SimLoop(asyncio.BaseEventLoop):
                     continue
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 work: Coroutine[Any, Any, Any] = task.get_coro()  # type: ignore[assignment]
-                # A "finally" block of a dead node that calls a seam, which refuses, proves nothing.
-                with contextlib.suppress(Exception, asyncio.CancelledError):
-                    work.close()
+                _close(work)
         self._queue.clear()
         self._timers.clear()
         self._graveyard.clear()

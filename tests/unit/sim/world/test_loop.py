@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import random
 from collections.abc import Callable, Coroutine
@@ -167,3 +168,32 @@ def test_left_coroutines_are_closed_in_creation_order_before_the_loop() -> None:
 
     run(scenario)
     assert closed == list(range(20))
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_a_dropped_task_awaits_is_dropped_with_it() -> None:
+    loops: list[object] = []
+
+    async def close() -> None:
+        raise AssertionError("nothing runs after the end")
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                loops.append(asyncio.get_running_loop())
+                await asyncio.gather(close())
+            finally:
+                loops.append(asyncio.get_running_loop())
+                await asyncio.gather(close())
+
+    sim = Simulation(0)
+
+    async def scenario() -> None:
+        _ = sim.loop.create_task(work())
+        await asyncio.sleep(1)
+
+    sim.run(scenario)
+    gc.collect()
+    assert loops == [sim.loop, sim.loop]
