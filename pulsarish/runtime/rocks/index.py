@@ -434,6 +434,17 @@ def _check_readable(path: str) -> None:
         )
 
 
+class _Overtaken(OSError):
+    """The owner of an index deleted a file that was about to be read."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        super().__init__(
+            errno.EAGAIN,
+            f"the index in {directory} cannot be opened: its owner deleted {name} meanwhile; try "
+            "again",
+        )
+
+
 class RocksSnapshot(_Rows):
     """A ``KeyValueIndex`` of what another process had written when it was opened.
 
@@ -464,12 +475,13 @@ async def open_rocks_snapshot(directory: str, *, lane: Lane) -> RocksSnapshot:
     """Open the index in ``directory`` as it is now, while another process may write to it.
 
     Takes no lock and writes nothing there. Rows that were not synced when it was opened may be
-    missing. Raises ``CorruptData`` when it cannot be read, ``OSError``.
+    missing. Raises ``CorruptData`` when it cannot be read, ``OSError``, among others when its owner
+    deleted files during each of several attempts.
     """
 
     def job() -> RocksSnapshot:
         for _ in range(_SNAPSHOT_ATTEMPTS - 1):
-            with contextlib.suppress(CorruptData):
+            with contextlib.suppress(CorruptData, _Overtaken):
                 found = _snapshot(directory, lane)
                 if not found.missing:
                     return found
@@ -502,7 +514,10 @@ def _snapshot(directory: str, lane: Lane) -> RocksSnapshot:
                 os.symlink(os.path.realpath(f"{directory}/{name}"), f"{links}/{name}")
         for name in os.listdir(links):
             if name.endswith(".log") or name.startswith("MANIFEST"):
-                _check_readable(f"{links}/{name}")
+                try:
+                    _check_readable(f"{links}/{name}")
+                except FileNotFoundError as error:
+                    raise _Overtaken(directory, name) from error
         try:
             database = Rdict(links, options, access_type=AccessType.read_only())
             look = _look_at(directory, database, synced_file, synced)

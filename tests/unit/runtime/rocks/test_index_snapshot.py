@@ -12,6 +12,7 @@ import pytest
 
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.lanes import Lane, Lanes, OutsideWork
+from pulsarish.runtime.rocks import index as rocks_index
 from pulsarish.runtime.rocks.index import open_rocks_index, open_rocks_snapshot, synced_path
 
 ROWS = [(b"%05d" % number, b"x" * 100) for number in range(5000)]
@@ -85,5 +86,47 @@ def test_it_changes_no_file_and_says_what_is_missing(tmp_path: Path) -> None:
         await snapshot.close()
         with pytest.raises(CorruptData, match="there is no index"):
             await open_rocks_snapshot(str(tmp_path / "none"), lane=reader)
+
+    run(work)
+
+
+@pytest.mark.parametrize("overtaken_count", [1, 1000])
+def test_an_opening_that_its_owner_overtook_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overtaken_count: int
+) -> None:
+    directory = str(tmp_path / "index")
+    deleted = f"{directory}/999999.log"
+    overtaken = list[str]()
+    check = rocks_index._check_readable
+
+    def make_log() -> None:
+        os.close(os.open(deleted, os.O_CREAT | os.O_WRONLY))
+
+    def check_late(path: str) -> None:
+        if path.endswith("/999999.log"):
+            os.unlink(deleted)
+            overtaken.append(path)
+        try:
+            check(path)
+        finally:
+            if path.endswith("/999999.log") and len(overtaken) < overtaken_count:
+                make_log()
+
+    async def work(writer: Lane, reader: Lane) -> None:
+        index = await open_rocks_index(directory, lane=writer)
+        await index.write(ROWS[:10], sync=True)
+        make_log()
+        monkeypatch.setattr(rocks_index, "_check_readable", check_late)
+        monkeypatch.setattr(rocks_index, "_SNAPSHOT_PAUSE_SECONDS", 0.0)
+        if overtaken_count == 1:
+            snapshot = await open_rocks_snapshot(directory, lane=reader)
+            assert await snapshot.scan(b"", b"\xff", limit=100) == ROWS[:10]
+            await snapshot.close()
+        else:
+            with pytest.raises(OSError, match=r"deleted 999999\.log meanwhile; try again"):
+                await open_rocks_snapshot(directory, lane=reader)
+            os.unlink(deleted)
+        await index.close()
+        assert len(overtaken) == min(overtaken_count, rocks_index._SNAPSHOT_ATTEMPTS)
 
     run(work)
