@@ -58,28 +58,31 @@ class OperatorReadOnly:
     async def read(self) -> None:
         """Read the requests, and watch for their next change.
 
-        A record that cannot be read changes nothing. Raises ``MetadataUnavailable``.
+        A request that cannot be read changes nothing. Raises ``MetadataUnavailable``.
         """
         node, cordoned_node = await self._records.nodes(
             [self._path, self._cordoned_path], watch=lambda _path: self._changed.set()
         )
+        before = self.reason, self.cordoned
         try:
-            found = None if node is None else decode_record(node.data, ReadOnlyBookie, self._path)
-            cordoned = (
+            self.reason = (
+                "" if node is None else _words(decode_record(node.data, ReadOnlyBookie, self._path))
+            )
+        except CorruptData as error:
+            _log.error("the request to be read-only cannot be read", exception=error)
+        try:
+            self.cordoned = (
                 {}
                 if cordoned_node is None
                 else decode_record(cordoned_node.data, CordonedVolumes, self._cordoned_path).volumes
             )
         except CorruptData as error:
-            _log.error("the requests of operators cannot be read", exception=error)
-            return
-        before = self.reason, self.cordoned
-        self.reason, self.cordoned = "" if found is None else _words(found), cordoned
+            _log.error("the request to cordon volumes cannot be read", exception=error)
         if (self.reason, self.cordoned) != before:
             _log.warning(
                 "an operator changed what the bookie takes",
-                reason=self.reason or "the bookie is to be writable",
-                cordoned_volumes=len(cordoned),
+                reason=self.reason or "the bookie is not set read-only",
+                cordoned_volumes=len(self.cordoned),
             )
             self._on_change()
 

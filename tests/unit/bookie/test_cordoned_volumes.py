@@ -10,10 +10,11 @@ from pulsarish.bookie.http import BookieHttp
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import CordonedVolumes
+from pulsarish.metadata.records import CordonedVolumes, ReadOnlyBookie
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.model.errors import BookieReadOnly
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.seams import Op, World
+from pulsarish.wire.json_record import encode_record
 from tests.support.bookies import BookieBench, BookieClient, make_record
 from tests.unit.bookie.test_volumes import (
     LEDGERS,
@@ -53,6 +54,16 @@ async def cordon(bench: BookieBench, *places: str, reason: str = "") -> None:
     await until(bench, lambda: bench.bookie.cordoned_directories == directories)
     while (await registration_of(bench)).cordoned_directories != tuple(directories):
         await sleep(bench, 0.1)
+
+
+async def store(bench: BookieBench, path: str, data: bytes) -> None:
+    async def work(world: World) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        await records.make_parents(path)
+        (node,) = await records.nodes([path])
+        await records.commit([Op("create" if node is None else "put", path, data)])
+
+    await bench.client_node.run(work)
 
 
 async def sleep(bench: BookieBench, seconds: float) -> None:
@@ -180,5 +191,32 @@ def test_a_bookie_that_keeps_cordoned_volumes_only_is_read_only() -> None:
             await sleep(bench, 0.1)
         assert await add(bench, 50, 0) == BookieReadOnly.code
         assert "uncordon b1 /a/ledgers" in bench.bookie.read_only_reason
+
+    run(bench, scenario)
+
+
+def test_a_request_that_cannot_be_read_keeps_its_place_and_hides_no_other() -> None:
+    bench = bench_of("/a", "/b")
+
+    async def scenario() -> None:
+        await serves(bench)
+        await cordon(bench, "/a")
+        instance = bench.bookie.instance_id
+        cordoned, read_only = paths.cordoned_volumes(instance), paths.read_only_bookie(instance)
+        await store(bench, cordoned, b"damaged")
+        await store(bench, read_only, encode_record(ReadOnlyBookie("b1", instance)))
+        await until(bench, lambda: "set-writable b1" in bench.bookie.read_only_reason)
+        assert bench.bookie.cordoned_directories == ["/a/ledgers"]
+        # A start knows nothing of what was there before.
+        bench.node.crash()
+        bench.start()
+        await serves(bench)
+        assert "set-writable b1" in bench.bookie.read_only_reason
+        assert bench.bookie.cordoned_directories == []
+        await store(bench, read_only, b"damaged")
+        names = {each.name: "" for each in bench.bookie.volumes[1:]}
+        await store(bench, cordoned, encode_record(CordonedVolumes("b1", instance, names)))
+        await until(bench, lambda: bench.bookie.cordoned_directories == ["/b/ledgers"])
+        assert "set-writable b1" in bench.bookie.read_only_reason
 
     run(bench, scenario)
