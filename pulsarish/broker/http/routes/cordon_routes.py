@@ -23,7 +23,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, CordonedVolumes
-from pulsarish.model.errors import NotAllowed, NotFound
+from pulsarish.model.errors import CorruptData, NotAllowed, NotFound
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["CordonRoutes"]
@@ -103,11 +103,13 @@ class CordonRoutes:
             # It is the last one: the bookie becomes read-only.
             await check_enough_without(self._records, bookie, self._options)
         await self._records.make_parents(path)
+        lost = {each for each, volume in cookie.volumes.items() if volume.is_lost}
 
         def changed(found: CordonedVolumes | None) -> CordonedVolumes:
             found = found or CordonedVolumes(bookie.bookie_id, bookie.instance_id)
-            why = reason or found.volumes.get(name, "")
-            return msgspec.structs.replace(found, volumes={**found.volumes, name: why})
+            asked = {each: why for each, why in found.volumes.items() if each not in lost}
+            asked[name] = reason or asked.get(name, "")
+            return msgspec.structs.replace(found, volumes=asked)
 
         _ = await self._records.update(path, CordonedVolumes, changed)
         return await self._answer(bookie, cookie)
@@ -124,7 +126,11 @@ class CordonRoutes:
             return msgspec.structs.replace(found, volumes=left)
 
         path = paths.cordoned_volumes(bookie.instance_id)
-        _ = await self._records.update(path, CordonedVolumes, changed)
+        try:
+            _ = await self._records.update(path, CordonedVolumes, changed)
+        except CorruptData:
+            # As ``set-writable`` does: otherwise nothing could end a request that is damaged.
+            await self._records.delete(path)
         return await self._answer(bookie, cookie)
 
     async def _answer(self, bookie: BookieInstance, cookie: Cookie) -> HttpResponse:

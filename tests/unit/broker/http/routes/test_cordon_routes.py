@@ -12,8 +12,8 @@ from pulsarish.broker.http.routes.cordon_routes import CordonRoutes
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BookieRegistration, Cookie, VolumeRecord
-from pulsarish.model.errors import NotAllowed, NotFound
+from pulsarish.metadata.records import BookieRegistration, Cookie, CordonedVolumes, VolumeRecord
+from pulsarish.model.errors import CorruptData, NotAllowed, NotFound
 from pulsarish.runtime.seams import HttpRequest, Op, World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record
@@ -83,6 +83,21 @@ def test_a_request_is_stored_for_the_volume_and_refused_where_it_does_not_fit() 
         for _ in range(2):
             assert (await ask("DELETE", "b1", "a"))["asked"] == {"/b/ledgers": ""}
         assert (await ask("DELETE", "b2", "a"))["asked"] == {}
+        # What a volume that is lost since was asked for goes with the next request.
+        path = paths.cordoned_volumes("b1~1")
+        record = CordonedVolumes("b1", "b1~1", {"2": "it clicked"})
+        await records.commit([Op("put", path, encode_record(record))])
+        assert (await ask("PUT", "b1", "a"))["asked"] == {"/a/ledgers": ""}
+        stored = await records.get(path, CordonedVolumes)
+        assert stored is not None
+        assert stored[0].volumes == {"": ""}
+        # A damaged record is no request.
+        await records.commit([Op("put", path, b"damaged")])
+        for method in ("GET", "PUT"):
+            with pytest.raises(CorruptData, match="/cordoned-volumes/b1~1"):
+                await ask(method, "b1", "a")
+        assert (await ask("DELETE", "b1", "a"))["asked"] == {}
+        assert (await ask("PUT", "b1", "a"))["asked"] == {"/a/ledgers": ""}
 
     sim = Simulation(1)
 
