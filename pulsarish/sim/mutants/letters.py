@@ -62,8 +62,8 @@ def _rounded_down(_was: object) -> object:
     return add
 
 
-def _mutant(name: str, removes: str, patch: Patch, *, first: int = 0) -> Mutant:
-    return Mutant(name, removes, (), patch, run_letters, 3, first)
+def _mutant(name: str, removes: str, patch: Patch, *, seeds: int = 3, first: int = 0) -> Mutant:
+    return Mutant(name, removes, (), patch, run_letters, seeds, first)
 
 
 LETTER_MUTANTS: Final = (
@@ -76,7 +76,8 @@ LETTER_MUTANTS: Final = (
         "buried_before_it_is_stored",
         "a dead letter is acknowledged once its copy is stored",
         replacing(Acknowledger, "_copy_dead_letter", _buried_first),
-        first=2,
+        seeds=20,
+        first=9,
     ),
     _mutant(
         "moved_back_before_it_is_stored",
