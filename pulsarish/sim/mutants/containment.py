@@ -188,8 +188,8 @@ CONTAINMENT_MUTANTS: Final = (
         (20,),
         replacing(BookiePool, "_forgettable", _connected_streams_stay),
         _check_replaced,
-        seeds=10,
-        first=7,
+        seeds=40,
+        first=20,
     ),
     Mutant(
         "metadata_asked_past_records",
