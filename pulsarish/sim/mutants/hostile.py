@@ -14,10 +14,13 @@ from pulsarish.broker.clients.access_modes import Access
 from pulsarish.broker.clients.commands import OpenProducer
 from pulsarish.broker.sessions.session import Session
 from pulsarish.model.errors import WrongBookie
+from pulsarish.model.position import ID_MAX
 from pulsarish.runtime.peer_limits import HeldBytes, PeerConnection
+from pulsarish.sim.programs import hostile_peers
 from pulsarish.sim.programs.hostile_peers import ATTACKS
 from pulsarish.sim.workloads.cluster import run_seed
-from pulsarish.sim.workloads.safeguard import Mutant, Patch, all_replaced, replacing
+from pulsarish.sim.workloads.safeguard import Mutant, Patch, all_replaced, replaced, replacing
+from pulsarish.sim.world.faults import Fault
 
 __all__ = ["HOSTILE_MUTANTS", "check_hostile"]
 
@@ -29,10 +32,18 @@ def check_hostile(seed: int, attacks: Sequence[str] = ()) -> None:
 
 
 def _check_crashing_bookies(seed: int) -> None:
-    """Check that bookies that crash start again with the ledgers that a hostile peer left there."""
-    result = run_seed(
-        seed, kinds=("crash",), extras=("brief", "hostile"), attacks=("call_bookies",)
-    )
+    """Crash each bookie in turn: it starts again with the ledger that a hostile peer left there.
+
+    Its id is the greatest that a bookie takes, so a counter above it could give out no id again.
+    """
+    faults = [
+        Fault(at, "crash", name, name, 0.2, 0.0)
+        for at, name in ((2.5, "bookie0"), (3.5, "bookie1"), (4.5, "bookie2"))
+    ]
+    with replaced(hostile_peers, "_LEDGERS", lambda _was: (ID_MAX,)):
+        result = run_seed(
+            seed, faults=faults, extras=("brief", "hostile"), attacks=("call_bookies",)
+        )
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
 
@@ -140,6 +151,7 @@ HOSTILE_MUTANTS: Final = (
         replacing(store, "next_id_above", _above_any_id),
         _check_crashing_bookies,
         seeds=10,
+        first=2,
     ),
     Mutant(
         "budget_taken_away",
