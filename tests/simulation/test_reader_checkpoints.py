@@ -12,7 +12,10 @@ from pulsarish.client.enums import ProducerAccessMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import InvalidArgument, InvalidPosition, ProducerBusy, ProducerFenced
 from pulsarish.runtime.seams import World
-from pulsarish.sim.workloads.reader_checkpoints import run_reader_checkpoints
+from pulsarish.sim.workloads.reader_checkpoints import (
+    run_late_reader_checkpoints,
+    run_reader_checkpoints,
+)
 from pulsarish.sim.world.connections import client_connections
 from tests.support.brokered import Brokered, play_with_brokers
 
@@ -52,6 +55,11 @@ async def next_number(reader: AsyncReader) -> int:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_reader_goes_on_after_its_checkpoint_whatever_died_meanwhile(seed: int) -> None:
     run_reader_checkpoints(seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_reader_that_stood_still_stores_nothing_after_its_rival(seed: int) -> None:
+    run_late_reader_checkpoints(seed)
 
 
 def test_positions_are_by_reader_and_by_topic() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from pulsarish.client.api.asyncio_client import AsyncClient
@@ -9,7 +10,10 @@ from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint, checkpoint_
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import producer_options
 from pulsarish.client.messages.consumer_options import ConsumerOptions
-from pulsarish.sim.workloads.reader_checkpoints import run_reader_checkpoints
+from pulsarish.sim.workloads.reader_checkpoints import (
+    run_late_reader_checkpoints,
+    run_reader_checkpoints,
+)
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, replacing
 
 __all__ = ["READER_CHECKPOINT_MUTANTS"]
@@ -77,8 +81,15 @@ def _unchecked(_was: object) -> object:
     return check
 
 
-def _mutant(name: str, removes: str, patch: Patch, *, first: int = 0) -> Mutant:
-    return Mutant(name, removes, (), patch, run_reader_checkpoints, 10, first)
+def _mutant(
+    name: str,
+    removes: str,
+    patch: Patch,
+    *,
+    check: Callable[[int], None] = run_reader_checkpoints,
+    first: int = 0,
+) -> Mutant:
+    return Mutant(name, removes, (), patch, check, 10, first)
 
 
 READER_CHECKPOINT_MUTANTS: Final = (
@@ -112,12 +123,14 @@ READER_CHECKPOINT_MUTANTS: Final = (
         "checkpoint_not_compared_on_return",
         "a reader that was away stores no position after one of another reader of its name",
         replacing(ReaderCheckpoint, "check", _unchecked),
-        first=2,
+        check=run_late_reader_checkpoints,
+        first=4,
     ),
     _mutant(
         "checkpoint_read_before_it_is_owned",
         "a reader asks for its position when no other reader of its name can store one any more",
         replacing(AsyncClient, "_open_checkpoint", _position_first),
+        check=run_late_reader_checkpoints,
         first=1,
     ),
 )

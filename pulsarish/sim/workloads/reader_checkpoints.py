@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
@@ -30,7 +31,7 @@ from pulsarish.sim.workloads.result import BOOT_SECONDS
 from pulsarish.sim.world.nodes import NodeDied
 from pulsarish.sim.world.world import Simulation
 
-__all__ = ["run_reader_checkpoints"]
+__all__ = ["run_late_reader_checkpoints", "run_reader_checkpoints"]
 
 _LOG: Final = "persistent://public/default/log"
 _POSITIONS: Final = "persistent://public/default/positions"
@@ -43,6 +44,13 @@ _FAULT_CHANCE: Final = 0.7
 _PAUSE_CHANCE: Final = 0.3
 """Chance of a machine to stand still for longer than brokers wait for a silent client, not to die.
 """
+_READS: Final = 20
+"""The most messages of a session."""
+_LATE_READS: Final = 4
+_LATE_ROUNDS: Final = 8
+_RIVAL_READS: Final = 8
+_OPENING_SECONDS: Final = (0.005, 0.011)
+"""About when a reader that opens asks for its position."""
 _FAULTS_SECONDS: Final = 25.0
 _ALL_SECONDS: Final = 90.0
 
@@ -60,7 +68,9 @@ class _Positions:
         """Sent after the acknowledged one; each may be stored."""
 
     def on_sending(self, number: int) -> None:
-        self._later.append(number)
+        # A machine that stood still may send an older one, which must be refused.
+        if number > self.acknowledged:
+            self._later.append(number)
 
     def on_stored(self, number: int) -> None:
         """Note that a position is stored: its receipt came, or a reader found it."""
@@ -103,14 +113,17 @@ class _Run:
         self._pauses = dict.fromkeys(_READERS, 0)
         self._faults = True
 
-    async def run(self) -> None:
-        loop, sim = asyncio.get_running_loop(), self.sim
+    async def _start(self) -> None:
         self._cluster.boot()
         for machine in _READERS:
-            sim.node(machine)
-        app = sim.node("app")
+            self.sim.node(machine)
+        app = self.sim.node("app")
         await asyncio.sleep(BOOT_SECONDS)
         await app.run(self._publish)
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        await self._start()
         tasks = [loop.create_task(self._keep_on(machine)) for machine in _READERS]
         tasks.append(loop.create_task(self._change_owners()))
         calm, ends = loop.time() + _FAULTS_SECONDS, loop.time() + _ALL_SECONDS
@@ -125,6 +138,34 @@ class _Run:
                     task.result()
         for task in tasks:
             _ = task.cancel()
+
+    async def run_late(self) -> None:
+        """Let one machine stand still, while it opens or stores, until its rival has read."""
+        loop, rng = asyncio.get_running_loop(), self._rng
+        await self._start()
+        late = self.sim.nodes["machine0"]
+        for _ in range(_LATE_ROUNDS):
+            self._storing["machine0"].clear()
+            running = loop.create_task(late.run(self._session("machine0", _LATE_READS)))
+            if rng.random() < 0.5:
+                await asyncio.sleep(rng.uniform(*_OPENING_SECONDS))
+            else:
+                stores = loop.create_task(self._storing["machine0"].wait())
+                _ = await asyncio.wait((running, stores), return_when=asyncio.FIRST_COMPLETED)
+                _ = stores.cancel()
+            self._pauses["machine0"] += 1
+            late.pause()
+            await self._let_rival_read(_RIVAL_READS)
+            late.resume()
+            _ = await running
+            await self._let_rival_read(0)  # it finds what the late one stored
+
+    async def _let_rival_read(self, reads: int) -> None:
+        """Run a session, as soon as the broker knows that the late machine is gone."""
+        while True:
+            if await self.sim.nodes["machine1"].run(self._session("machine1", reads)):
+                return
+            await asyncio.sleep(3.0)
 
     async def _publish(self, world: World) -> None:
         """Publish in batches, so that positions lie within entries, too."""
@@ -143,17 +184,9 @@ class _Run:
         """Run session after session on a machine, which may die while it stores during faults."""
         node, loop = self.sim.nodes[machine], asyncio.get_running_loop()
         storing = self._storing[machine]
-
-        async def inside(world: World) -> None:
-            try:
-                async with self._stage.connected(world) as client:
-                    await self._read_some(machine, client)
-            except PulsarishError as error:  # a rival reads, or no broker answers
-                self.sim.trace(f"{machine}: {error}")
-
         while True:
             storing.clear()
-            running = loop.create_task(node.run(inside))
+            running = loop.create_task(node.run(self._session(machine, _READS)))
             if self._faults and self._rng.random() < _FAULT_CHANCE:
                 # Some machines come no further than to open.
                 seconds = self._rng.choice((0.05, 60.0)) * self._rng.random()
@@ -175,7 +208,21 @@ class _Run:
                 await running
             await asyncio.sleep(self._rng.uniform(0.0, 0.1))
 
-    async def _read_some(self, machine: str, client: AsyncClient) -> None:
+    def _session(self, machine: str, reads: int) -> Callable[[World], Coroutine[Any, Any, bool]]:
+        """Return what reads at most this many messages, and returns whether it came to its end."""
+
+        async def session(world: World) -> bool:
+            try:
+                async with self._stage.connected(world) as client:
+                    await self._read_some(machine, client, reads)
+            except PulsarishError as error:  # a rival reads, or no broker answers
+                self.sim.trace(f"{machine}: {error}")
+                return False
+            return True
+
+        return session
+
+    async def _read_some(self, machine: str, client: AsyncClient, reads: int) -> None:
         name, rng = _READERS[machine], self._rng
         positions = self._positions[name]
         pauses = self._pauses[machine]
@@ -193,7 +240,7 @@ class _Run:
         # Then it can store none.
         if pauses == self._pauses[machine]:
             positions.on_found(number)
-        for _ in range(rng.randint(1, 20)):
+        for _ in range(rng.randint(min(1, reads), reads)):
             if number == _MESSAGES - 1:
                 assert not await reader.has_message_available()
                 break
@@ -228,3 +275,12 @@ def run_reader_checkpoints(seed: int) -> None:
     """Run one seed. Raises ``AssertionError`` when a reader skips a message or goes back."""
     sim = Simulation(seed)
     sim.run(_Run(sim).run, max_virtual_seconds=300.0)
+
+
+def run_late_reader_checkpoints(seed: int) -> None:
+    """Run one seed in which a machine stands still while its rival reads, and none dies.
+
+    Raises errors as ``run_reader_checkpoints``.
+    """
+    sim = Simulation(seed)
+    sim.run(_Run(sim).run_late, max_virtual_seconds=900.0)
