@@ -552,8 +552,14 @@ class Volumes:
                 waiting = self._add_to(volume, part_message, part, parts.take)
                 if waiting is not None:
                     waits.append(waiting)
+            failure: Exception | None = None
             for waiting in waits:
-                await waiting
+                try:
+                    await waiting
+                except Exception as error:  # noqa: BLE001 - raised once all were waited for
+                    failure = failure or error
+            if failure is not None:
+                raise failure
 
     def _add_to(
         self, volume: Volume, message: bytes, batch: AddBatch, answer: Answer

@@ -80,6 +80,10 @@ class Progress:
         if total is not None:
             self._total = total
 
+    def show(self, label: str) -> None:
+        """Set what is done now, with how much of it."""
+        self._label = label
+
     def line(self, seconds: float) -> str:
         """Return the line to show after this time."""
         if self._total is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ import click
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.rebuild import Rebuilt, rebuild_bookie
 from pulsarish.cli.output import output_option, print_json, say
+from pulsarish.cli.progress import Progress
 from pulsarish.cli.storage.access import bookie_config, check_directories, run_locked
 from pulsarish.cli.storage.tree import tree_of
 from pulsarish.runtime.lanes import OutsideWork
@@ -19,26 +19,6 @@ from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import production
 
 __all__ = ["rebuild"]
-
-_PROGRESS_EVERY = 10_000
-
-
-class _Progress:
-    """One line on the terminal that is redrawn from time to time; nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-        self._last = -_PROGRESS_EVERY
-
-    def __call__(self, logs: int, of: int, entries: int) -> None:
-        if self._shown and (entries >= self._last + _PROGRESS_EVERY or logs == of):
-            self._last = entries
-            click.echo(
-                f"\r\x1b[K{logs} of {of} entry logs read, {entries} "
-                f"entries{'' if logs < of else chr(10)}",
-                nl=False,
-                err=True,
-            )
 
 
 @click.command("rebuild-index")
@@ -97,15 +77,18 @@ async def _rebuild(config: BookieConfig) -> tuple[Rebuilt, str]:
 
     try:
         check_directories(config)
-        return await rebuild_bookie(
-            parts.files,
-            parts.open_index,
-            config,
-            given_out=given_out,
-            remove=_remove_index,
-            replace=replace_index,
-            progress=_Progress(),
-        )
+        with Progress("rebuilding the index") as progress:
+            return await rebuild_bookie(
+                parts.files,
+                parts.open_index,
+                config,
+                given_out=given_out,
+                remove=_remove_index,
+                replace=replace_index,
+                progress=lambda logs, of, entries: progress.show(
+                    f"{logs} of {of} entry logs read, {entries:,} entries"
+                ),
+            )
     finally:
         await parts.close()
 

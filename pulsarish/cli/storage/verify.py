@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -13,6 +12,7 @@ import click
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.inspection.verify import Verification
 from pulsarish.cli.output import counted, output_option, print_json, print_line, say
+from pulsarish.cli.progress import Progress
 from pulsarish.cli.storage.access import bookie_config, has_several_volumes, inspecting
 from pulsarish.cli.storage.tree import tree_of
 from pulsarish.metadata.record_store import Records
@@ -22,31 +22,12 @@ from pulsarish.runtime.rate_limiter import RateLimiter
 
 __all__ = ["verify"]
 
-_PROGRESS_EVERY = 5_000
-
 
 def _rate(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
     try:
         return None if text is None else parse_size(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-
-
-class _Progress:
-    """One line on the terminal that is redrawn from time to time; nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-        self._last = ("", 0)
-
-    def __call__(self, what: str, done: int) -> None:
-        if self._shown and (what != self._last[0] or done >= self._last[1] + _PROGRESS_EVERY):
-            self._last = (what, done)
-            click.echo(f"\r\x1b[K{done} {what}", nl=False, err=True)
-
-    def end(self) -> None:
-        if self._shown and self._last[0]:
-            click.echo("\r\x1b[K", nl=False, err=True)
 
 
 @click.command()
@@ -79,7 +60,7 @@ def verify(config: BookieConfig, metadata: bool, rate: int | None, output: str) 
             "--metadata compares a whole bookie, and this one has several volumes; leave it out: "
             "what other volumes have would count as missing"
         )
-    progress = _Progress()
+    progress = Progress("verifying")
 
     async def work() -> Verification:
         clock = SystemClock()
@@ -90,13 +71,18 @@ def verify(config: BookieConfig, metadata: bool, rate: int | None, output: str) 
                 await limiter.take(count)
 
         async with inspecting(config) as inspected:
-            found = Verification(inspected, config.bookie_id, rate=pay, progress=progress)
+            found = Verification(
+                inspected,
+                config.bookie_id,
+                rate=pay,
+                progress=lambda what, done: progress.show(f"{done:,} {what}"),
+            )
             async with _records(config, wanted=metadata) as records:
                 await found.run(records)
             return found
 
-    found = asyncio.run(work())
-    progress.end()
+    with progress:
+        found = asyncio.run(work())
     if output == "json":
         rows = [each.row() for each in found.findings]
         print_json({"counts": asdict(found.counts), "findings": rows})

@@ -3,9 +3,9 @@
 Two machines open producers of the same name, session after session. Connections are reset, links
 are cut for longer than a broker waits for a silent client, and machines stand still.
 
-What must hold: a producer whose machine had no fault stays connected, whoever else asks for its
-name. What has a receipt is in the log, with deduplication exactly once; nothing is there twice
-then. The messages of a session are there in the order of sending.
+What must hold: a producer whose machine had no fault stays connected while others ask for its name.
+What has a receipt is in the log, with deduplication exactly once; nothing is there twice then. The
+messages of a session are there in the order of sending.
 """
 
 from __future__ import annotations
