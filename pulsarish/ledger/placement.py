@@ -26,7 +26,6 @@ __all__ = [
     "Violation",
     "better_member",
     "check_enough",
-    "check_rules",
     "choose_ensemble",
     "choose_replacement",
     "is_no_worse",
@@ -332,19 +331,6 @@ def check_enough(
         )
 
 
-def check_rules(
-    candidates: Sequence[Candidate],
-    places: Sequence[Candidate],
-    write_quorum: int,
-    rules: PlacementRules,
-    requested_write_quorum: int,
-) -> None:
-    """Raise ``NotEnoughDomains`` where an ensemble of these candidates breaks an enforced rule."""
-    wanted = rules.wanted(requested_write_quorum)
-    if rules.enforced and _shortage(places, write_quorum, wanted):
-        raise _refuse(candidates, places, write_quorum, wanted)
-
-
 def choose_ensemble(
     candidates: Sequence[Candidate],
     ensemble_size: int,
@@ -385,7 +371,8 @@ def choose_ensemble(
         judge.improve(places, [each for each in pool if each not in places])
         if rules.enforced and _shortage(places, quorum, wanted):
             places = judge.search(pool, size) or places
-    check_rules(candidates, places, quorum, rules, write_quorum)
+    if rules.enforced and _shortage(places, quorum, wanted):
+        raise _refuse(candidates, places, quorum, wanted)
     below = size < ensemble_size or quorum < write_quorum
     return Ensemble(tuple(place.member for place in places), quorum, below)
 

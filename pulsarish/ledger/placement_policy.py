@@ -13,9 +13,9 @@ from pulsarish.ledger.placement import (
     Ensemble,
     PlacementRules,
     check_enough,
-    check_rules,
     choose_ensemble,
     choose_replacement,
+    violations,
     why_not_permitted,
 )
 from pulsarish.model.errors import (
@@ -154,9 +154,9 @@ class Placement:
             places = _places(candidates, chosen)
             if len(places) != size:
                 raise ValueError(f"it chose {len(places)} members, not {size}")
+            self._check_rules(places, quorum, write_quorum)
         except Exception as error:  # whatever the operator's own code raises
             raise self._failure(error) from error
-        check_rules(candidates, places, quorum, self._rules, write_quorum)
         return Ensemble(chosen, quorum, size < ensemble_size or quorum < write_quorum)
 
     def replacement(
@@ -193,14 +193,13 @@ class Placement:
             if member is None:
                 return None
             (chosen,) = _places(free, (member,))
+            reason = why_not_permitted([chosen], members, index, write_quorum, self._rules)
+            if reason:
+                raise ValueError(f"it chose {member}: {reason}")
         except Exception as error:  # noqa: BLE001
             _ = self._failure(error)
             return None
-        return (
-            None
-            if why_not_permitted([chosen], members, index, write_quorum, self._rules)
-            else chosen
-        )
+        return chosen
 
     def why_not(
         self,
@@ -221,6 +220,20 @@ class Placement:
             if not any(each.healthy and each.member not in taken for each in candidates):
                 return f"no free bookie is in the groups {', '.join(names)} of this ledger"
         return why_not_permitted(candidates, members, index, write_quorum, self._rules)
+
+    def _check_rules(
+        self, places: Sequence[Candidate], write_quorum: int, requested_write_quorum: int
+    ) -> None:
+        """Raise ``ValueError`` for an ensemble that breaks an enforced rule."""
+        broken = violations(
+            places, write_quorum, self._rules, requested_write_quorum=requested_write_quorum
+        )
+        if self._rules.enforced and broken:
+            first = broken[0]
+            raise ValueError(
+                f"it chose {', '.join(first.members)} for the same entries, in {first.found} "
+                f"distinct {first.level}s; min_distinct_{first.level}s asks for {first.wanted}"
+            )
 
     def _failure(self, error: Exception) -> PulsarishError:
         _log.error("the placement policy failed", policy=self._name, exception=error)

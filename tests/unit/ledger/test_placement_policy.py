@@ -16,7 +16,6 @@ from pulsarish.model.errors import (
     ConfigError,
     InvalidArgument,
     NotEnoughBookies,
-    NotEnoughDomains,
     ServiceNotReady,
 )
 from pulsarish.model.ledger_metadata import BookieGroups
@@ -109,7 +108,7 @@ def test_members_that_are_not_valid_refuse_the_ledger(
 def test_enforced_rules_hold_for_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     placement = _placement("Fixed", min_distinct_racks=2, min_distinct_enforced=True)
     monkeypatch.setattr(Fixed, "members", ["b0", "b1"])
-    with pytest.raises(NotEnoughDomains):
+    with pytest.raises(ServiceNotReady, match=r"b0, b1 .* in 1 distinct racks; .*racks asks for 2"):
         placement.ensemble(BOOKIES, 2, 2, 2)
     monkeypatch.setattr(Fixed, "replacement", "b1")
     assert placement.replacement(BOOKIES, [BOOKIES[0], BOOKIES[2]], 1, 2) is None
