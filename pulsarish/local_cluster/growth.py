@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from pulsarish.admin import Admin
@@ -108,10 +109,23 @@ def remove_nodes(
                 _decommission(cluster, node, deadline, say)
             # Without a decommission its name is not free: the metadata know it still.
             home = cluster.directory / node.name
-            shutil.rmtree(home / "data" if force else home, ignore_errors=True)
+            _delete(home / "data" if force else home)
         _take_out(cluster, node.name)
         _tell_addresses(cluster)
         say(f"{node.name} is removed")
+
+
+def _delete(directory: Path) -> None:
+    """Delete a directory, if it is there. Raises ``NotAllowed``."""
+    try:
+        shutil.rmtree(directory)
+    except FileNotFoundError:
+        return  # deleted by a removal that was interrupted
+    except OSError as error:
+        raise NotAllowed(
+            f"{directory} cannot be deleted ({error.strerror or error}): make that possible and "
+            "run the command again"
+        ) from None
 
 
 def _ports_above(nodes: Sequence[NodePlan]) -> Iterator[int]:

@@ -10,7 +10,7 @@ import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.autorecovery import say_if_off
-from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, yes_option
+from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, until_followed, yes_option
 from pulsarish.cli.admin.rebalance import placement_audit, rebalance
 from pulsarish.cli.bookie_trial import simple_test
 from pulsarish.cli.output import output_option, print_json, print_table, say
@@ -24,7 +24,6 @@ __all__ = ["bookies"]
 _LEDGERS = click.argument("ledgers", nargs=-1, type=click.IntRange(0), metavar="[LEDGER]...")
 
 _LOOK_SECONDS: Final = 0.5
-_FOLLOW_SECONDS: Final = 10.0
 _PAUSE_FACTOR: Final = 10
 _ASKED_MAX: Final = 200
 """Ledgers that one request asks to recover."""
@@ -308,7 +307,7 @@ def set_bookie_rack(bookie: str, rack: str, group: str, admin: Admin) -> None:
     admin.bookies.set_rack(bookie, rack=rack, group=group)
     say(f"bookie {bookie} is in group {group}" + (f", rack {rack}" if rack else ""))
     if not any(bookie in (each["bookie_id"], each["address"]) for each in admin.bookies.list()):
-        say(f"no bookie {bookie} is registered now; this holds when it is")
+        say(f"no bookie {bookie} is registered now: this holds for a bookie with this id")
 
 
 @bookies.command("delete-bookie-rack")
@@ -362,10 +361,9 @@ def set_writable(bookie: str, admin: Admin, output: str) -> None:
 
 def _show_mode(admin: Admin, state: dict[str, Any], output: str, *, read_only: bool) -> None:
     """Wait until the bookie has followed, and say so, or why it has not."""
-    deadline = time.monotonic() + _FOLLOW_SECONDS
-    while state["alive"] and state["readOnly"] is not read_only and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-        state = admin.bookies.read_only_state(state["instanceId"])
+    state = until_followed(
+        state, lambda now: now["readOnly"] is read_only, admin.bookies.read_only_state
+    )
     bookie, mode = state["bookieId"], "read-only" if read_only else "writable"
     if output == "json":
         print_json(state)

@@ -5,6 +5,7 @@ are lost, lists of names.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -35,6 +36,7 @@ __all__ = [
     "subscription_argument",
     "tenant_argument",
     "topic_argument",
+    "until_followed",
     "warn_if_unchecked",
     "yes_option",
 ]
@@ -43,6 +45,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _ATTEMPTS_MAX: Final = 40
 """Of 30 s each: 20 minutes."""
+_LOOK_SECONDS: Final = 0.5
+_FOLLOW_SECONDS: Final = 10.0
 
 
 class AdminCommand(click.Command):
@@ -184,3 +188,23 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def print_names(names: Sequence[object], title: str, output: str) -> None:
     print_table([{title: name} for name in names], [title], output)
+
+
+def until_followed(
+    state: dict[str, Any],
+    is_done: Callable[[dict[str, Any]], bool],
+    look: Callable[[str], dict[str, Any]],
+) -> dict[str, Any]:
+    """Wait, at most 10 seconds, until a bookie that runs has followed a request.
+
+    Args:
+        state: the answer to the request.
+        look: returns the state now of an instance id.
+
+    Returns the state as last seen.
+    """
+    deadline = time.monotonic() + _FOLLOW_SECONDS
+    while state["alive"] and not is_done(state) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        state = look(state["instanceId"])
+    return state

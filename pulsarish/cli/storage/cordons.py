@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from pulsarish.admin import Admin
-from pulsarish.cli.admin.common import AdminCommand, admin_option
+from pulsarish.cli.admin.common import AdminCommand, admin_option, until_followed
 from pulsarish.cli.output import output_option, print_json, say
 
 __all__ = ["cordon", "uncordon"]
-
-_LOOK_SECONDS: Final = 0.5
-_FOLLOW_SECONDS: Final = 10.0
 
 
 @click.command(cls=AdminCommand)
@@ -66,24 +62,21 @@ def _show(
 ) -> None:
     """Wait until the bookie has followed, and say so, or that it has not."""
 
-    def is_done() -> bool:
-        return (directory in state["cordoned"]) is is_cordoned
+    def is_done(now: dict[str, Any]) -> bool:
+        return (directory in now["cordoned"]) is is_cordoned
 
-    deadline = time.monotonic() + _FOLLOW_SECONDS
-    while state["alive"] and not is_done() and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-        state = admin.bookies.cordoned(state["instanceId"])
+    state = until_followed(state, is_done, admin.bookies.cordoned)
     what = f"volume {directory} of bookie {state['bookieId']}"
     mode = "cordoned" if is_cordoned else "not cordoned"
     if output == "json":
         print_json(state)
     elif not state["alive"]:
         say(f"the bookie does not run; {what} will be {mode} when it does")
-    elif not is_done():
+    elif not is_done(state):
         say(f"the bookie has not followed yet: {what} is still {'not ' * is_cordoned}cordoned")
     else:
         say(f"{what} is {mode}")
         if state["readOnly"]:
             say("the bookie is read-only: pulsarish bookies list says why")
-    if state["alive"] and not is_done():
+    if state["alive"] and not is_done(state):
         raise SystemExit(1)

@@ -192,6 +192,21 @@ def test_a_bookie_is_not_given_up_while_auto_recovery_is_off(
     assert "bookie-4" in [node.name for node in cluster.staying()]
 
 
+def test_data_that_cannot_be_deleted_keep_the_bookie_in_the_plan(
+    cluster: FakeCluster, server: AdminServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(growth.shutil, "rmtree", refuse)
+        with pytest.raises(NotAllowed, match=r"bookie-4/data cannot be deleted \(Operation not"):
+            remove_nodes(cluster, ["bookie-4"], force=True, wait_seconds=1.0, say=print)
+    assert cluster.node("bookie-4").is_leaving
+    remove_nodes(cluster, ["bookie-4"], force=True, wait_seconds=1.0, say=print)
+    assert "bookie-4" not in [node.name for node in cluster.nodes()]
+
+
 def test_by_force_nothing_is_asked_and_the_name_stays_taken(
     cluster: FakeCluster, server: AdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulsarish.cli.storage import cordons
+from pulsarish.cli.admin import common
 from tests.support.admin_server import AdminServer, run
 
 PATH = "/admin/v2/bookies/cordoned/b"
@@ -29,7 +29,7 @@ def state(**fields: Any) -> dict[str, Any]:
 def test_the_command_waits_until_the_bookie_has_followed(
     server: AdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cordons, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(common, "_LOOK_SECONDS", 0.0)
     server.answer(f"PUT {PATH}", body=state())
     looks = [state(), state(cordoned=[DIRECTORY], readOnly=True)]
     server.answer_each(f"GET {PATH}~1", lambda: (200, looks.pop(0)))
@@ -44,7 +44,7 @@ def test_the_command_waits_until_the_bookie_has_followed(
 def test_a_bookie_that_does_not_follow_is_an_error(
     server: AdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cordons, "_FOLLOW_SECONDS", 0.0)
+    monkeypatch.setattr(common, "_FOLLOW_SECONDS", 0.0)
     server.answer(f"DELETE {PATH}", body=state(cordoned=[DIRECTORY]))
     done = run(server, "storage", "uncordon", "b", DIRECTORY)
     assert (done.exit_code, "is still cordoned" in done.stderr) == (1, True)

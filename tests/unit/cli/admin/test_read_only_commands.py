@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulsarish.cli.admin import bookies
+from pulsarish.cli.admin import common
 from tests.support.admin_server import AdminServer, run
 
 PATH = "/admin/v2/bookies/read-only/b"
@@ -28,7 +28,7 @@ def state(**fields: Any) -> dict[str, Any]:
 def test_the_command_waits_until_the_bookie_has_followed(
     server: AdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bookies, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(common, "_LOOK_SECONDS", 0.0)
     server.answer(f"PUT {PATH}", body=state())
     looks = [state(), state(readOnly=True, reason="an operator set it read-only")]
     server.answer_each(f"GET {PATH}~1", lambda: (200, looks.pop(0)))
@@ -41,7 +41,7 @@ def test_the_command_waits_until_the_bookie_has_followed(
 def test_a_bookie_that_does_not_follow_is_an_error(
     server: AdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bookies, "_FOLLOW_SECONDS", 0.0)
+    monkeypatch.setattr(common, "_FOLLOW_SECONDS", 0.0)
     server.answer(f"DELETE {PATH}", body=state(readOnly=True, reason="the disk is full"))
     done = run(server, "bookies", "set-writable", "b")
     assert (done.exit_code, "the disk is full" in done.stderr) == (1, True)
