@@ -37,9 +37,10 @@ from pulsarish.bookie.space import (
 from pulsarish.bookie.store import EntryStore, has_data, how_to_rebuild, open_store
 from pulsarish.bookie.trash import Trash
 from pulsarish.bookie.tree_memory import remembered_age
+from pulsarish.bookie.volume import Volume, VolumeTasks, uncordoned
 from pulsarish.bookie.volume_garbage import VolumesGarbage
 from pulsarish.bookie.volume_start import open_volumes
-from pulsarish.bookie.volumes import Volume, Volumes, VolumeTasks, uncordoned
+from pulsarish.bookie.volumes import Volumes
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.backup import check_not_being_restored
@@ -464,7 +465,7 @@ class Bookie:
         world, config = self._world, self.config
         tasks = world.tasks
         if self._several is not None:
-            tasks = VolumeTasks(world.tasks, self._several, volume)
+            tasks = VolumeTasks(world.tasks, self._several.guard, volume)
         upkeep.checkpoints = tasks.spawn(
             self._run_checkpoints(volume), name="checkpoint", critical=Critical.CHECKPOINT
         )

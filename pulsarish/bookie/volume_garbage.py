@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pulsarish.bookie.garbage import Collected, GarbageCollector
 from pulsarish.bookie.trash import TrashedSize
-from pulsarish.bookie.volumes import Volume
+from pulsarish.bookie.volume import Volume
 
 __all__ = ["VolumesGarbage"]
 

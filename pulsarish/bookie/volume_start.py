@@ -17,8 +17,9 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.replay import make_room_to_start
 from pulsarish.bookie.store import EntryStore, how_to_rebuild, open_store
+from pulsarish.bookie.volume import Volume, VolumeFiles, VolumeTasks
 from pulsarish.bookie.volume_cookies import agree_on_volumes
-from pulsarish.bookie.volumes import Volume, VolumeFiles, Volumes, VolumeTasks, is_full
+from pulsarish.bookie.volumes import Volumes, is_full
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, VolumeRecord
@@ -170,7 +171,7 @@ async def _open(
     try:
         store = await open_store(
             files=files,
-            tasks=VolumeTasks(world.tasks, volumes, volume),
+            tasks=VolumeTasks(world.tasks, volumes.guard, volume),
             clock=world.clock,
             rng=world.random,
             open_index=world.open_index,

@@ -6,8 +6,8 @@ from typing import cast
 
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
+from pulsarish.bookie.volume import Volume
 from pulsarish.bookie.volume_garbage import VolumesGarbage
-from pulsarish.bookie.volumes import Volume
 
 
 class Rounds:

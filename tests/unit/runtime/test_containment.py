@@ -39,7 +39,7 @@ USERS = {
     Critical.MAINTENANCE: {"broker/topics/maintenance.py"},
 }
 """Whoever adds to this makes one more thing end a process: the reason stands beside the member."""
-PASS_ON = {"bookie/volumes.py"}
+PASS_ON = {"bookie/volume.py"}
 """Pass on what their callers name."""
 
 
