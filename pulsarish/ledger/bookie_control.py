@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
@@ -35,6 +35,8 @@ __all__ = [
     "RecoveryAnswer",
     "TrashedLedger",
 ]
+
+A = TypeVar("A", bound=Message)
 
 # Longer than the ordinary timeout: the bookie may have to delete the rows of many entries.
 _TRASH_MS: Final = 55_000
@@ -272,15 +274,9 @@ class BookieControl:
         request = pb.ReadLacRequest(
             instance_id=member, ledger=ledger_id, after_lac=after_lac, wait_ms=wait_ms
         )
-        try:
-            data = await self._call(
-                member, "bookie.read_lac", request.SerializeToString(), extra_ms=wait_ms
-            )
-            answer = pb.ReadLacResponse.FromString(data)
-        except DecodeError as error:
-            raise NoAnswer(
-                f"bookie {member} answered a LAC read with bytes that cannot be read: {error}"
-            ) from None
+        answer = await self._ask(
+            member, "bookie.read_lac", request, pb.ReadLacResponse, extra_ms=wait_ms
+        )
         return LacAnswer(answer.code, answer.message, answer.lac)
 
     async def write_lacs(
@@ -288,14 +284,7 @@ class BookieControl:
     ) -> list[int]:
         """Send one bookie the LACs of many ledgers. Return a code for each."""
         request = pb.WriteLacsRequest(instance_id=member, ledgers=ledger_ids, lacs=lacs)
-        try:
-            answer = pb.WriteLacsResponse.FromString(
-                await self._call(member, "bookie.write_lacs", request.SerializeToString())
-            )
-        except DecodeError as error:
-            raise NoAnswer(
-                f"bookie {member} answered LACs with bytes that cannot be read: {error}"
-            ) from None
+        answer = await self._ask(member, "bookie.write_lacs", request, pb.WriteLacsResponse)
         if len(answer.codes) != len(ledger_ids):
             raise NoAnswer(
                 f"bookie {member} answered {len(answer.codes)} of {len(ledger_ids)} LACs"
@@ -307,14 +296,7 @@ class BookieControl:
         whether there are more.
         """
         request = pb.ListLedgersRequest(instance_id=member, after=after)
-        try:
-            answer = pb.ListLedgersResponse.FromString(
-                await self._call(member, "bookie.list_ledgers", request.SerializeToString())
-            )
-        except DecodeError as error:
-            raise NoAnswer(
-                f"bookie {member} answered a listing with bytes that cannot be read: {error}"
-            ) from None
+        answer = await self._ask(member, "bookie.list_ledgers", request, pb.ListLedgersResponse)
         if answer.code:
             raise NoAnswer(f"bookie {member} does not list its ledgers: {answer.message}")
         return list(answer.ledgers), answer.more
@@ -329,15 +311,7 @@ class BookieControl:
         request = pb.ListEntriesRequest(
             instance_id=member, ledger=ledger_id, first=first, last=last
         )
-        try:
-            answer = pb.ListEntriesResponse.FromString(
-                await self._call(member, "bookie.list_entries", request.SerializeToString())
-            )
-        except DecodeError as error:
-            raise NoAnswer(
-                f"bookie {member} answered a listing of entries with bytes that cannot be read: "
-                f"{error}"
-            ) from None
+        answer = await self._ask(member, "bookie.list_entries", request, pb.ListEntriesResponse)
         if not answer.code and (len(answer.spans) % 2 or not first <= answer.until <= last):
             raise NoAnswer(
                 f"bookie {member} answered a listing of entries {first} to {last} that means "
@@ -359,29 +333,13 @@ class BookieControl:
             times: the number of the bookie's limbo in which this was verified.
         """
         request = pb.ClearLimboRequest(instance_id=member, ledger=ledger_id, times=times)
-        try:
-            answer = pb.ClearLimboResponse.FromString(
-                await self._call(member, "bookie.clear_limbo", request.SerializeToString())
-            )
-        except DecodeError as error:
-            raise NoAnswer(
-                f"bookie {member} answered the end of a limbo with bytes that cannot be read: "
-                f"{error}"
-            ) from None
+        answer = await self._ask(member, "bookie.clear_limbo", request, pb.ClearLimboResponse)
         if answer.code:
             raise NoAnswer(f"bookie {member} does not end its limbo: {answer.message}")
 
     async def tree_seen(self, member: str) -> TreeState:
         """Return the newest metadata tree that one bookie has seen."""
-        try:
-            answer = pb.StatusResponse.FromString(
-                await self._call(member, "bookie.status", pb.StatusRequest().SerializeToString())
-            )
-        except DecodeError as error:
-            raise NoAnswer(
-                f"bookie {member} answered a question for its status with bytes that cannot be "
-                f"read: {error}"
-            ) from None
+        answer = await self._ask(member, "bookie.status", pb.StatusRequest(), pb.StatusResponse)
         return TreeState(*answer.seen) if len(answer.seen) == len(NOTHING_SEEN) else NOTHING_SEEN
 
     async def list_trash(self, member: str, after: int) -> tuple[list[TrashedLedger], bool]:
@@ -389,16 +347,9 @@ class BookieControl:
         whether there are more.
         """
         request = pb.ListTrashRequest(instance_id=member, after=after)
-        try:
-            data = await self._call(
-                member, "bookie.list_trash", request.SerializeToString(), extra_ms=_TRASH_MS
-            )
-            answer = pb.ListTrashResponse.FromString(data)
-        except DecodeError as error:
-            raise NoAnswer(
-                f"bookie {member} answered a listing of its trash with bytes that cannot be read: "
-                f"{error}"
-            ) from None
+        answer = await self._ask(
+            member, "bookie.list_trash", request, pb.ListTrashResponse, extra_ms=_TRASH_MS
+        )
         if answer.code:
             raise NoAnswer(f"bookie {member} does not list its trash: {answer.message}")
         rows = zip(answer.ledgers, answer.since_ms, answer.size_bytes, strict=True)
@@ -412,16 +363,9 @@ class BookieControl:
         Return the ledgers that were changed.
         """
         request = pb.ChangeTrashRequest(instance_id=member, restore=restore, ledgers=ledger_ids)
-        try:
-            data = await self._call(
-                member, "bookie.change_trash", request.SerializeToString(), extra_ms=_TRASH_MS
-            )
-            answer = pb.ChangeTrashResponse.FromString(data)
-        except DecodeError as error:
-            raise NoAnswer(
-                f"bookie {member} answered a change of its trash with bytes that cannot be read: "
-                f"{error}"
-            ) from None
+        answer = await self._ask(
+            member, "bookie.change_trash", request, pb.ChangeTrashResponse, extra_ms=_TRASH_MS
+        )
         if answer.code:
             raise NoAnswer(f"bookie {member} does not change its trash: {answer.message}")
         return list(answer.ledgers)
@@ -432,15 +376,9 @@ class BookieControl:
         ``begin``: have it begin a round at once.
         """
         request = pb.CollectGarbageRequest(instance_id=member, begin=begin)
-        try:
-            answer = pb.CollectGarbageResponse.FromString(
-                await self._call(member, "bookie.collect_garbage", request.SerializeToString())
-            )
-        except DecodeError as error:
-            raise NoAnswer(
-                f"bookie {member} answered a request about garbage with bytes that cannot be read: "
-                f"{error}"
-            ) from None
+        answer = await self._ask(
+            member, "bookie.collect_garbage", request, pb.CollectGarbageResponse
+        )
         if answer.code:
             raise NoAnswer(f"bookie {member} does not collect garbage: {answer.message}")
         return GarbageState(*(getattr(answer, name) for name in GarbageState._fields))
@@ -463,6 +401,18 @@ class BookieControl:
         except (DecodeError, ChecksumError) as error:
             raise NoAnswer(
                 f"bookie {member} answered a recovery read with bytes that cannot be read: {error}"
+            ) from None
+
+    async def _ask(
+        self, member: str, method: str, request: Message, kind: type[A], *, extra_ms: int = 0
+    ) -> A:
+        """Call a method of one bookie. Return its answer, of this kind."""
+        data = await self._call(member, method, request.SerializeToString(), extra_ms=extra_ms)
+        try:
+            return kind.FromString(data)
+        except DecodeError as error:
+            raise NoAnswer(
+                f"bookie {member} answered {method} with bytes that cannot be read: {error}"
             ) from None
 
     async def _call(self, member: str, method: str, request: bytes, *, extra_ms: int = 0) -> bytes:
