@@ -190,8 +190,9 @@ class TreeAge:
         """Look at each change of the connection, look every ``interval_seconds`` if the tree has
         changed, and keep what was seen.
 
-        A tree that does not change is not read: each answer of the store carries the transaction
-        id, the answers to heartbeats, too.
+        The daemon's tree is not read while it does not change: each answer of the store carries the
+        transaction id, the answers to heartbeats, too. ZooKeeper's id grows with each sync, so
+        every node looks each time there.
         """
         settled = -1  # the transaction id up to which changes were counted
         while not self._stopping:

@@ -13,7 +13,6 @@ import functools
 import itertools
 import os
 import random
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Coroutine, Sequence
@@ -25,6 +24,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from pulsarish.local_cluster.ports import free_ports
+from pulsarish.local_cluster.zookeeper_words import server_mode
 from pulsarish.metadata.connect import connect, open_local, parse_metadata_url
 from pulsarish.metadata.daemon.config import MetadataConfig
 from pulsarish.metadata.daemon.daemon import MetadataDaemon
@@ -58,6 +58,7 @@ __all__ = [
     "real_ensemble",
     "real_zookeeper",
     "require_zookeeper",
+    "until_zookeeper_serves",
 ]
 
 # Longer than a machine may stand still: where no session is to end, none does. The short one is for
@@ -129,36 +130,33 @@ def require_zookeeper() -> None:
 def real_zookeeper() -> str:
     """Start the real ZooKeeper once for the test process; its address."""
     address = f"127.0.0.1:{free_port()}"
-    _start_zookeeper(address)()
+    _start_zookeeper(address)
+    until_zookeeper_serves(address)
     return address
 
 
 @functools.cache
-def real_ensemble() -> str:
-    """Start an ensemble of three real ZooKeepers once for the test process; their addresses,
-    separated by commas.
+def real_ensemble() -> dict[str, int]:
+    """Start an ensemble of three real ZooKeepers once for the test process; the process id of each
+    by its address.
     """
     ports = free_ports("127.0.0.1")
     entries = [":".join(["127.0.0.1", *map(str, islice(ports, 3))]) for _ in range(3)]
     ports.close()
-    waits = []
+    pids = {}
     for number in (1, 2, 3):
-        settings, url = ensemble_settings(entries, number, "")
+        settings, _ = ensemble_settings(entries, number, "")
         options = dict(setting.split("=", 1) for setting in settings)
-        waits.append(
-            _start_zookeeper(
-                options["listen_address"],
-                servers=tuple(options["servers"].split(",")),
-                server_id=number,
-            )
-        )
-    for wait in waits:
-        wait()
-    return parse_metadata_url(url).hosts
+        address = options["listen_address"]
+        servers = tuple(options["servers"].split(","))
+        pids[address] = _start_zookeeper(address, servers=servers, server_id=number)
+    for address in pids:
+        until_zookeeper_serves(address)
+    return pids
 
 
-def _start_zookeeper(address: str, **options: Any) -> Callable[[], None]:
-    """Start a server that ends with the test process. Returns what waits until it serves."""
+def _start_zookeeper(address: str, **options: Any) -> int:
+    """Start a server that ends with the test process. Return its process id."""
     require_zookeeper()
     directory = tempfile.TemporaryDirectory(prefix="pulsarish-zookeeper-")
     config = ZooKeeperServerConfig(
@@ -180,23 +178,15 @@ def _start_zookeeper(address: str, **options: Any) -> Callable[[], None]:
         directory.cleanup()
 
     atexit.register(stop)
-    host, port = address.split(":")
+    return process.pid
 
-    def wait() -> None:
-        while True:
-            assert process.poll() is None, Path(directory.name, "log").read_text()
-            try:
-                with socket.create_connection((host, int(port))) as probe:
-                    # "ruok" is answered before sessions are taken.
-                    probe.sendall(b"srvr")
-                    if b"Mode: " in probe.recv(10_000):
-                        return
-            except OSError:
-                pass
-            # Not a wait for an amount of time: the server says itself when it is ready.
-            subprocess.run(["sleep", "0.1"], check=True)
 
-    return wait
+def until_zookeeper_serves(address: str) -> str:
+    """Wait until a server takes sessions. Return as what it serves: ``leader``, for example."""
+    while not (mode := server_mode(int(address.rpartition(":")[2]))):
+        # Not a wait for an amount of time: the server says itself when it is ready.
+        subprocess.run(["sleep", "0.1"], check=True)
+    return mode
 
 
 class _LocalEnv:
@@ -345,7 +335,7 @@ def _with_zookeeper(work: ServerWork) -> None:
 
 
 def _with_ensemble(work: ServerWork) -> None:
-    _with_servers(work, real_ensemble())
+    _with_servers(work, ",".join(real_ensemble()))
 
 
 def _with_servers(work: ServerWork, address: str) -> None:

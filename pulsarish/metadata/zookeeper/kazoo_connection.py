@@ -61,6 +61,7 @@ _INTERNALS: Final[Sequence[tuple[type, str, tuple[str, ...]]]] = (
     (ConnectionHandler, "__init__", ("self", "client", "retry_sleeper", "logger", "sasl_options")),
     (ConnectionHandler, "_connect", ("self", "host", "hostip", "port")),
     (ConnectionHandler, "_read_header", ("self", "timeout")),
+    (ConnectionHandler, "_read_response", ("self", "header", "buffer", "offset")),
     (ConnectionHandler, "_read_socket", ("self", "read_timeout")),
     (ConnectionHandler, "_send_request", ("self", "read_timeout", "connect_timeout")),
     (ConnectionHandler, "_socket_error_handling", ("self",)),
@@ -70,7 +71,7 @@ _INTERNALS: Final[Sequence[tuple[type, str, tuple[str, ...]]]] = (
     (SequentialThreadingHandler, "dispatch_callback", ("self", "callback")),
     (SequentialThreadingHandler, "select", ("self", "args", "kwargs")),
 )
-_CLIENT_ATTRIBUTES: Final = ("_connection", "_queue", "client_id", "last_zxid")
+_CLIENT_ATTRIBUTES: Final = ("_connection", "_pending", "_queue", "client_id", "last_zxid")
 _CONNECTION_ATTRIBUTES: Final = ("_read_sock", "_socket", "_write_sock", "retry_sleeper")
 
 
@@ -362,6 +363,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             return None
         self._at = start + size
         return self._received[start : self._at]
+
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        pending = self.client._pending
+        if not pending or pending[0][2] != header.xid:
+            # kazoo's thread would end with an error, and with it the session.
+            raise ConnectionDropped("the metadata server answers what was not asked")
+        return super()._read_response(header, buffer, offset)
 
     def _read_header(self, timeout: float) -> tuple[Any, bytes, int]:
         message, self._message = self._message, None

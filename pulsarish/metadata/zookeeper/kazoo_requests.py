@@ -38,7 +38,6 @@ from kazoo.protocol.serialization import (
     GetData,
     SetACL,
     SetData,
-    Sync,
     Transaction,
     int_struct,
 )
@@ -52,6 +51,7 @@ __all__ = [
     "TREE_FULL",
     "Refused",
     "access_list_request",
+    "barrier_request",
     "children_request",
     "commit_answer",
     "commit_refusal",
@@ -63,7 +63,6 @@ __all__ = [
     "only_for",
     "reason_of",
     "refusal",
-    "sync_request",
     "unanswered",
 ]
 
@@ -137,8 +136,18 @@ def children_request(path: str, watch: Callable[[object], None] | None) -> Any:
     return _Children(path, watch)
 
 
-def sync_request(path: str) -> Any:
-    return Sync(path)
+def barrier_request(path: str) -> Any:
+    """Return a request whose answer comes after all that was committed before it, by any client.
+
+    It is a transaction that changes nothing, so a majority of the servers must accept it. ZooKeeper
+    answers its own ``sync`` without that (ZOOKEEPER-2136): a leader that was replaced, and does not
+    know it yet, answers from an older tree, and any leader may answer before it has applied what a
+    follower has already confirmed to its client.
+
+    Args:
+        path: a node that exists.
+    """
+    return Transaction([CheckVersion(path, -1)])
 
 
 def only_for(identities: Sequence[str]) -> list[Any]:

@@ -36,6 +36,7 @@ from pulsarish.metadata.zookeeper.kazoo_requests import (
     TREE_FULL,
     Refused,
     access_list_request,
+    barrier_request,
     children_request,
     commit_answer,
     commit_refusal,
@@ -45,7 +46,6 @@ from pulsarish.metadata.zookeeper.kazoo_requests import (
     only_for,
     reason_of,
     refusal,
-    sync_request,
     unanswered,
 )
 from pulsarish.metadata.zookeeper.pipeline import RequestPipeline
@@ -330,9 +330,9 @@ class ZooKeeperStore:
             try:
                 if session_id != self.session_id:
                     await self._enter_root()
-                # The server does not know what the former connection has seen; after a sync,
-                # nothing older is read over this one.
-                await self._pipeline.submit(sync_request("/"))
+                # The server does not know what the former connection has seen; after this, nothing
+                # older is read over this one.
+                await self._pass_barrier()
             except (OutcomeUnknown, SessionLost):
                 return  # disconnected again: kazoo will report it, and when the connection is back
             except (Refused, MetadataUnavailable) as error:
@@ -520,9 +520,14 @@ class ZooKeeperStore:
     async def sync(self, path: str) -> None:
         self._check_connected()
         try:
-            await self._pipeline.submit(sync_request(self._full(path)))
+            await self._pass_barrier()
         except Refused as error:
             raise refusal(path, error) from error
+
+    async def _pass_barrier(self) -> None:
+        (answer,) = await self._pipeline.submit(barrier_request(self._root or "/"))
+        if isinstance(answer, Refused):
+            raise answer
 
     def _full(self, path: str) -> str:
         return (self._root + path if path != "/" else self._root) or "/"

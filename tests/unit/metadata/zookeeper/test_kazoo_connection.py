@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped, ConnectionLoss, NoNodeError
+from kazoo.protocol.serialization import Sync
 from kazoo.protocol.states import KeeperState
 
 from pulsarish.metadata.daemon.zkwire import (
@@ -30,7 +31,6 @@ from pulsarish.metadata.zookeeper.kazoo_connection import Client, MissingInterna
 from pulsarish.metadata.zookeeper.kazoo_requests import (
     children_request,
     exists_request,
-    sync_request,
 )
 
 TIMEOUT = 10.0
@@ -84,7 +84,7 @@ class Wire:
         return far
 
     def ask(self, *names: str) -> None:
-        self.client.ask((sync_request(f"/{name}"), Asked(name, self.heard)) for name in names)
+        self.client.ask((Sync(f"/{name}"), Asked(name, self.heard)) for name in names)
 
     def turn(self) -> None:
         """What kazoo's loop does when requests wait."""
@@ -226,9 +226,17 @@ def test_a_message_longer_than_a_read_is_put_together(wire: Wire) -> None:
 def test_an_answer_out_of_turn_ends_the_connection_after_those_before_it(wire: Wire) -> None:
     wire.ask("a", "b", "c")
     wire.turn()
-    with pytest.raises(RuntimeError, match="xids do not match"):
+    # Not with another error: kazoo's thread would end.
+    with pytest.raises(ConnectionDropped):
         wire.come(answer(1, "/a") + answer(3, "/c") + answer(2, "/b"))
-    assert wire.heard == [("a", "/a"), ("b", RuntimeError), ("came", None)]
+    assert wire.heard == [("a", "/a"), ("came", None)]
+    wire.client._session_callback(KeeperState.CONNECTING)
+    assert wire.heard[2:] == [("b", ConnectionLoss), ("c", ConnectionLoss)]
+
+
+def test_an_answer_to_nothing_ends_the_connection(wire: Wire) -> None:
+    with pytest.raises(ConnectionDropped):
+        wire.come(answer(1, "/a"))
 
 
 @pytest.mark.parametrize("size", [-5, 0, 15])
