@@ -472,6 +472,9 @@ class Bookie:
         _ = tasks.spawn(
             self._run_garbage(volume, upkeep.garbage), name="garbage", critical=Critical.GARBAGE
         )
+        name = f"ledger records {volume.name}".strip()
+        follow = partial(self._run_copies, volume, upkeep.garbage)
+        _ = run_in_background(world.tasks, world.clock, name, follow)
         if config.local_scrub_interval_seconds:
             scrub = partial(self._run_scrub, volume, upkeep.scrubber)
             _ = run_in_background(world.tasks, world.clock, f"scrub {volume.name}".strip(), scrub)
@@ -733,6 +736,10 @@ class Bookie:
                 self._world.tasks.contain(
                     "garbage", error, Scope(ScopeKind.BACKGROUND, "a round of garbage collection")
                 )
+
+    async def _run_copies(self, volume: Volume, garbage: GarbageCollector) -> None:
+        if volume.failure is None:
+            await garbage.copies.follow()
 
     async def _run_scrub(self, volume: Volume, scrubber: Scrubber) -> None:
         while not self._stopping.is_set() and volume.failure is None:

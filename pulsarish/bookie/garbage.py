@@ -33,6 +33,7 @@ from pulsarish.bookie.compaction_times import CompactionTimes
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_logs.entry_log import COMPACTION_LANE, Chunk
 from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
+from pulsarish.bookie.ledger_records import LedgerRecords
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
 from pulsarish.bookie.stray_copies import StrayCopies
@@ -99,6 +100,8 @@ class GarbageCollector:
     ) -> None:
         self.trash = trash
         self.strays = StrayCopies(store, ledgers, clock)
+        self.copies = LedgerRecords(store, records, age, clock)
+        """Of the records of ledgers."""
         self.rounds = 0
         self.ledgers_deleted = 0
         self.logs_deleted = 0
@@ -143,6 +146,7 @@ class GarbageCollector:
     async def stop(self) -> None:
         """Begin nothing more, and return when what runs has ended."""
         self._stopping = True
+        await self.copies.stop()
         async with self._busy:
             pass
 
@@ -258,7 +262,13 @@ class GarbageCollector:
                 )
                 _ = await self.trash.restore(ledger_id)
         await self.strays.begin()
-        candidates = await self._missing_of(local, self.strays.look)
+
+        async def look(found: Sequence[tuple[int, Versioned]]) -> None:
+            for ledger_id, node in found:
+                await self.strays.look(ledger_id, node)
+            await self.copies.keep(found, is_marked=mark is not None)
+
+        candidates = await self._missing_of(local, look)
         if mark is not None:
             self._hold_back(candidates)
             return
@@ -309,21 +319,24 @@ class GarbageCollector:
     async def _missing_of(
         self,
         ledgers: Sequence[int],
-        look: Callable[[int, Versioned], Awaitable[None]] | None = None,
+        look: Callable[[Sequence[tuple[int, Versioned]]], Awaitable[None]] | None = None,
     ) -> list[int]:
         """Return those of these ledgers that the metadata do not seem to have.
 
-        ``look`` is awaited with each of the others.
+        ``look`` is awaited with the others, a page at a time.
         """
         missing: list[int] = []
         for first in range(0, len(ledgers), _ASK_PAGE):
             page = ledgers[first : first + _ASK_PAGE]
             nodes = await self._records.nodes([paths.ledger(ledger_id) for ledger_id in page])
+            found: list[tuple[int, Versioned]] = []
             for ledger_id, node in zip(page, nodes, strict=True):
                 if node is None:
                     missing.append(ledger_id)
-                elif look is not None:
-                    await look(ledger_id, node)
+                else:
+                    found.append((ledger_id, node))
+            if look is not None:
+                await look(found)
         return missing
 
     def _grace_seconds(self) -> float:

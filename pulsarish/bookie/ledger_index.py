@@ -9,7 +9,11 @@
 | ``O`` log id u32 | empty: the log was begun by this index |
 | ``C`` ledger i64 | u64: number of the bookie's limbo that is over for this ledger |
 | ``D`` ledger i64 | u64: wall clock in ms of its deletion, or of its move into the trash |
+| ``R`` ledger i64 | epoch i64, version i64, then the ledger's record as the metadata had it |
 | ``T`` ledger i64 | u64 wall clock in ms, then as ``L``: in the trash since then |
+
+``R`` rows are copies for the day on which the metadata are lost (``ledger_records``). No bookie
+decides anything by them.
 
 A limbo is over for a ledger when the ledger was verified and completed. Entries of a ledger in the
 trash still have their rows.
@@ -30,6 +34,7 @@ from pulsarish.runtime.seams import KeyValueIndex
 
 __all__ = [
     "ROWS_MAX",
+    "KeptRecord",
     "LedgerIndex",
     "LedgerRow",
     "Location",
@@ -50,6 +55,7 @@ _LOG_KEY: Final = struct.Struct(">cI")
 _LEDGER_ROW: Final = struct.Struct(">Bqqq")
 _COUNT: Final = struct.Struct(">Q")
 _WALL_MS: Final = struct.Struct(">Q")
+_RECORD_VERSION: Final = struct.Struct(">qq")
 _FENCED: Final = 1
 _LIMBO: Final = 2
 _INT64_MAX: Final = 2**63 - 1
@@ -85,6 +91,15 @@ class LedgerRow(NamedTuple):
             max(self.explicit_lac, other.explicit_lac),
             max(self.last_entry, other.last_entry),
         )
+
+
+class KeptRecord(NamedTuple):
+    """A ledger's record as the metadata had it."""
+
+    epoch: int
+    """Of the tree's age: versions are compared within one epoch only."""
+    version: int
+    data: bytes
 
 
 class TrashedLedger(NamedTuple):
@@ -128,6 +143,15 @@ def _deleted_key(ledger_id: int) -> bytes:
 def _decode_ledger_row(data: bytes) -> LedgerRow:
     flags, lac, explicit_lac, last_entry = _LEDGER_ROW.unpack(data)
     return LedgerRow(bool(flags & _FENCED), bool(flags & _LIMBO), lac, explicit_lac, last_entry)
+
+
+def _record_key(ledger_id: int) -> bytes:
+    return _LEDGER_KEY.pack(b"R", ledger_id)
+
+
+def _decode_kept(data: bytes) -> KeptRecord:
+    epoch, version = _RECORD_VERSION.unpack_from(data)
+    return KeptRecord(epoch, version, data[_RECORD_VERSION.size :])
 
 
 def _trashed_key(ledger_id: int) -> bytes:
@@ -254,9 +278,8 @@ class LedgerIndex:
         """Forget durably a ledger of the trash whose entries are gone; it stays remembered as
         deleted.
         """
-        await self.rows.write(
-            [], [_trashed_key(ledger_id), _LEDGER_KEY.pack(b"C", ledger_id)], sync=True
-        )
+        keys = [_trashed_key(ledger_id), _LEDGER_KEY.pack(b"C", ledger_id), _record_key(ledger_id)]
+        await self.rows.write([], keys, sync=True)
 
     async def trashed(self, after: int, limit: int) -> list[TrashedLedger]:
         """Return ledgers of the trash with an id above ``after``, in order."""
@@ -272,6 +295,33 @@ class LedgerIndex:
             None if row is None else _decode_trashed(ledger_id, row)
             for ledger_id, row in zip(ledger_ids, found, strict=True)
         ]
+
+    async def kept_records(self, ledger_ids: Sequence[int]) -> list[KeptRecord | None]:
+        """Return the copies of these ledgers' records; ``None`` where there is none."""
+        found = await self._get_many([_record_key(ledger_id) for ledger_id in ledger_ids])
+        return [None if row is None else _decode_kept(row) for row in found]
+
+    async def keep_records(self, kept: Sequence[tuple[int, KeptRecord]]) -> None:
+        """Write copies of ledgers' records, not synced: after a crash they are read again."""
+        rows = [
+            (_record_key(ledger_id), _RECORD_VERSION.pack(each.epoch, each.version) + each.data)
+            for ledger_id, each in kept
+        ]
+        await self.rows.write(rows, sync=False)
+
+    async def records_after(self, after: int, limit: int) -> list[tuple[int, KeptRecord]]:
+        """Return the copies of records of ledgers with an id above ``after``, in order."""
+        found = await self._scan(
+            _behind(_record_key(after)) if after >= 0 else _record_key(0), b"S", limit=limit
+        )
+        return [(_LEDGER_KEY.unpack(key)[1], _decode_kept(row)) for key, row in found]
+
+    async def deleted_after(self, after: int, limit: int) -> list[int]:
+        """Return ledgers with an id above ``after`` that are remembered as deleted, in order."""
+        found = await self._scan(
+            _behind(_deleted_key(after)) if after >= 0 else _deleted_key(0), b"E", limit=limit
+        )
+        return [_LEDGER_KEY.unpack(key)[1] for key, _ in found]
 
     async def were_deleted(self, ledger_ids: Sequence[int]) -> list[bool]:
         """Return for each of these ledgers whether it is remembered as deleted."""

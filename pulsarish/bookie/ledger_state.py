@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, LedgerRow, ledger_key
 from pulsarish.bookie.limbo import Limbo
@@ -15,6 +16,8 @@ from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.position import NO_ENTRY
 
 __all__ = ["LocalLedgerState", "LocalLedgerStates"]
+
+_NEW_MAX: Final = 10_000
 
 
 class LocalLedgerState:
@@ -89,6 +92,9 @@ class LocalLedgerStates:
         self.loaded: dict[int, LocalLedgerState] = {}
         self.count = 0
         """Ledgers that exist here, in memory or not."""
+        self.has_new = asyncio.Event()
+        """Whether ``take_new`` has something to return."""
+        self._new: list[int] = []
         self._index = index
         self._cache = cache
         self._limbo = limbo
@@ -169,9 +175,18 @@ class LocalLedgerStates:
         if not state.exists:
             state.exists = True
             self.count += 1
+            if len(self._new) < _NEW_MAX:
+                self._new.append(state.ledger_id)
+                self.has_new.set()
         if not state.dirty:
             state.dirty = True
             self._dirty[state.ledger_id] = state
+
+    def take_new(self) -> list[int]:
+        """Return the ledgers that came here since the last call, at most ``_NEW_MAX``."""
+        new, self._new = self._new, []
+        self.has_new.clear()
+        return new
 
     def unwritten(self, after: int) -> list[int]:
         """Return ledgers above ``after`` that may have no row yet."""

@@ -55,6 +55,7 @@ STANDING: Final = (
     "grants of sessions",
     "journal",
     "leader election",
+    "ledger records",
     "lost bookies",
     "metadata-age",
     "placement rules",
