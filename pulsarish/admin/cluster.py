@@ -307,6 +307,32 @@ class Bookies:
         """
         return self._transport.record("GET", "bookies", "cordoned", bookie)
 
+    def drain_volume(
+        self, bookie: str, directory: str, *, reason: str = "", force: bool = False
+    ) -> Record:
+        """Cordon a volume, and have auto-recovery make the copies that lie there on other bookies,
+        until ``uncordon``.
+
+        Returns what ``volume_drain`` returns, at once. Takes and raises what ``cordon`` does.
+        """
+        query = {"directory": directory}
+        if reason:
+            query["reason"] = reason
+        if force:
+            query["force"] = "true"
+        return self._transport.record("PUT", "bookies", "drained-volumes", bookie, query=query)
+
+    def volume_drain(self, bookie: str, directory: str) -> Record:
+        """Return how far the drain of a volume is: whether it is ``asked`` for, whether the bookie
+        is ``alive`` and is ``draining``, and whether the volume is ``drained``: no ledger that
+        lives needs it. ``closedLedgers`` and ``openLedgers`` are left; ``waiting`` has some, each
+        with the ``reason``, and ``failure`` says why nothing newer is known.
+
+        Raises ``NotFound``.
+        """
+        query = {"directory": directory}
+        return self._transport.record("GET", "bookies", "drained-volumes", bookie, query=query)
+
     def ledgers(self, bookie: str, *, after: int = -1, only: Sequence[int] = ()) -> Record:
         """Return a page of the ledgers that name a bookie: those above ``after``, or those of
         ``only``, at most 200, without a look at all others.

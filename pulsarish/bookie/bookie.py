@@ -38,6 +38,7 @@ from pulsarish.bookie.store import EntryStore, has_data, how_to_rebuild, open_st
 from pulsarish.bookie.trash import Trash
 from pulsarish.bookie.tree_memory import remembered_age
 from pulsarish.bookie.volume import Volume, VolumeTasks, uncordoned
+from pulsarish.bookie.volume_drains import VolumeDrains
 from pulsarish.bookie.volume_garbage import VolumesGarbage
 from pulsarish.bookie.volume_start import open_volumes
 from pulsarish.bookie.volumes import Volumes
@@ -109,6 +110,7 @@ class Bookie:
         self.volumes: list[Volume] = []
         """Of a bookie that has started; one, unless it was given lists of directories."""
         self._several: Volumes | None = None
+        self._drains: VolumeDrains | None = None
         self._service: BookieService | None = None
         self._registrar: Registrar | None = None
         self._operator: OperatorReadOnly | None = None
@@ -285,6 +287,10 @@ class Bookie:
         await self._records.sync(paths.cookie(config.bookie_id))
         cookie = await self._open(guarded, unusable)
         self.instance_id = cookie.instance_id
+        if self._several is not None:
+            self._drains = VolumeDrains(
+                self.volumes, self._records, LedgerStore(guarded, world.clock), world.clock
+            )
         await self._look_at_space()
         self._operator = OperatorReadOnly(
             self._records, world.clock, self.instance_id, self._follow_operator
@@ -302,6 +308,7 @@ class Bookie:
             config,
             lambda: self.free_bytes,
             self._access,
+            self._drains,
         )
         service = self._service
         listener = await world.connections.serve(
@@ -351,6 +358,8 @@ class Bookie:
         if self._access.ends_streams:
             _ = run_in_background(world.tasks, world.clock, "ends of streams", service.end_expired)
         _ = run_in_background(world.tasks, world.clock, "read-only", self._operator.follow)
+        if self._drains is not None:
+            _ = run_in_background(world.tasks, world.clock, "drains of volumes", self._drains.run)
         _ = world.tasks.spawn(
             self._registrar.run(), name="registration", critical=Critical.REGISTRATION
         )
@@ -683,6 +692,8 @@ class Bookie:
             volume.cordon_reason = (
                 self._cordon_words(volume, cordoned[volume.name]) if volume.name in cordoned else ""
             )
+        if self._drains is not None:
+            self._drains.follow(self._operator.draining)
         is_read_only = bool(self._operator.reason) or all(
             volume.cordon_reason for volume in self.live
         )

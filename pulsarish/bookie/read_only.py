@@ -5,13 +5,14 @@ A read-only bookie refuses what writers add, so that they replace it in their en
 ledger gets it. It answers reads and fences, and takes what recovery and repair write. Nothing else
 changes: above all the grace time of its trash goes on, which a nearly full disk ends (rule 13).
 
-A cordoned volume takes no new ledgers; those that lie there go on.
+A cordoned volume takes no new ledgers; those that lie there go on. The ledgers of a volume that is
+drained are to leave the bookie (``VolumeDrains``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pulsarish.metadata import paths
@@ -32,7 +33,7 @@ class OperatorReadOnly:
     """The requests of operators for one bookie. Call ``read``, then run ``follow`` as a task.
 
     Args:
-        on_change: called when ``reason`` or ``cordoned`` has changed.
+        on_change: called when ``reason``, ``cordoned`` or ``draining`` has changed.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class OperatorReadOnly:
         """Why the bookie is read-only, and what helps; empty: no operator asked for it."""
         self.cordoned: Mapping[str, str] = {}
         """Why volumes are cordoned, by their names."""
+        self.draining: Sequence[str] = ()
+        """The names of the volumes that are drained."""
         self._records = records
         self._clock = clock
         self._path = paths.read_only_bookie(instance_id)
@@ -63,7 +66,7 @@ class OperatorReadOnly:
         node, cordoned_node = await self._records.nodes(
             [self._path, self._cordoned_path], watch=lambda _path: self._changed.set()
         )
-        before = self.reason, self.cordoned
+        before = self.reason, self.cordoned, self.draining
         try:
             self.reason = (
                 "" if node is None else _words(decode_record(node.data, ReadOnlyBookie, self._path))
@@ -71,18 +74,20 @@ class OperatorReadOnly:
         except CorruptData as error:
             _log.error("the request to be read-only cannot be read", exception=error)
         try:
-            self.cordoned = (
-                {}
+            found = (
+                CordonedVolumes("", "")
                 if cordoned_node is None
-                else decode_record(cordoned_node.data, CordonedVolumes, self._cordoned_path).volumes
+                else decode_record(cordoned_node.data, CordonedVolumes, self._cordoned_path)
             )
+            self.cordoned, self.draining = found.volumes, found.draining
         except CorruptData as error:
             _log.error("the request to cordon volumes cannot be read", exception=error)
-        if (self.reason, self.cordoned) != before:
+        if (self.reason, self.cordoned, self.draining) != before:
             _log.warning(
                 "an operator changed what the bookie takes",
                 reason=self.reason or "the bookie is not set read-only",
                 cordoned_volumes=len(self.cordoned),
+                draining_volumes=len(self.draining),
             )
             self._on_change()
 

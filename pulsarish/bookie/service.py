@@ -23,6 +23,7 @@ from pulsarish.bookie.call_guard import guarded
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.store import EntryStore
+from pulsarish.bookie.volume_drains import VolumeDrains
 from pulsarish.bookie.volume_garbage import VolumesGarbage
 from pulsarish.bookie.volumes import Volumes
 from pulsarish.ledger.repair.repair_core import spans_of
@@ -85,11 +86,13 @@ class BookieService:
         config: BookieConfig,
         free_bytes: Callable[[], int],
         access: Access,
+        drains: VolumeDrains | None = None,
     ) -> None:
         self._access = access
         self._open: dict[Stream, Member | None] = {}
         self._store = store
         self._garbage = garbage
+        self._drains = drains
         self._age = age
         self._tasks = tasks
         self._clock = clock
@@ -120,6 +123,7 @@ class BookieService:
             "bookie.list_trash": self._list_trash,
             "bookie.change_trash": self._change_trash,
             "bookie.collect_garbage": self._collect_garbage,
+            "bookie.volume": self._volume,
             "bookie.status": self._status,
         }
         return {name: guarded(name, handler, self._access) for name, handler in handlers.items()}
@@ -508,6 +512,25 @@ class BookieService:
             stray_ledgers=garbage.stray_ledgers_count,
             postponed_logs=garbage.logs_postponed,
             **garbage.last._asdict(),
+        ).SerializeToString()
+
+    async def _volume(self, request: bytes) -> bytes:
+        asked = pb.VolumeRequest.FromString(request)
+        code = self._refusal(asked.instance_id)
+        state = None if code or self._drains is None else self._drains.state(asked.directory)
+        if state is None:
+            code = code or InvalidArgument.code
+            reason = self._reason(WrongBookie.code) if code == WrongBookie.code else ""
+            message = reason or "it has no volume with this ledger directory"
+            return pb.VolumeResponse(code=code, message=message).SerializeToString()
+        return pb.VolumeResponse(
+            draining=state.is_draining,
+            looked=state.has_looked,
+            closed_ledgers=state.closed_ledgers,
+            open_ledgers=state.open_ledgers,
+            waiting=list(state.waiting),
+            reasons=list(state.waiting.values()),
+            failure=state.failure,
         ).SerializeToString()
 
     async def _status(self, _request: bytes) -> bytes:

@@ -34,6 +34,7 @@ __all__ = [
     "NoAnswer",
     "RecoveryAnswer",
     "TrashedLedger",
+    "VolumeState",
 ]
 
 A = TypeVar("A", bound=Message)
@@ -74,6 +75,22 @@ class GarbageState(NamedTuple):
     trash_ledgers: int
     stray_ledgers: int
     postponed_logs: int
+
+
+class VolumeState(NamedTuple):
+    """How far the drain of a volume of a bookie is."""
+
+    draining: bool
+    looked: bool
+    """Whether the drain has looked at all ledgers since it was asked for."""
+    closed_ledgers: int
+    """Closed ledgers that name the bookie."""
+    open_ledgers: int
+    """Ledgers that are not closed."""
+    failure: str
+    """Why the last look failed."""
+    waiting: list[tuple[int, str]]
+    """Some of these ledgers, and what each waits for."""
 
 
 class TrashedLedger(NamedTuple):
@@ -382,6 +399,21 @@ class BookieControl:
         if answer.code:
             raise NoAnswer(f"bookie {member} does not collect garbage: {answer.message}")
         return GarbageState(*(getattr(answer, name) for name in GarbageState._fields))
+
+    async def volume(self, member: str, directory: str) -> VolumeState:
+        """Return how far the drain of a volume of one bookie is. ``directory``: its entry logs'."""
+        request = pb.VolumeRequest(instance_id=member, directory=directory)
+        answer = await self._ask(member, "bookie.volume", request, pb.VolumeResponse)
+        if answer.code:
+            raise NoAnswer(f"bookie {member} says nothing of {directory}: {answer.message}")
+        return VolumeState(
+            draining=answer.draining,
+            looked=answer.looked,
+            closed_ledgers=answer.closed_ledgers,
+            open_ledgers=answer.open_ledgers,
+            failure=answer.failure,
+            waiting=list(zip(answer.waiting, answer.reasons, strict=True)),
+        )
 
     async def recovery_read(
         self, member: str, ledger_id: int, first: int, last: int, max_bytes: int

@@ -565,6 +565,7 @@ class CordonedVolumes(msgspec.Struct, frozen=True):
     instance_id: str
     volumes: dict[str, str] = {}  # why, by the volume's name in the cookie
     token: str = ""
+    draining: tuple[str, ...] = ()  # those of them whose ledgers are to leave the bookie
 
 
 class GivenUpBookie(msgspec.Struct, frozen=True):

@@ -418,6 +418,32 @@ class CordonBody(msgspec.Struct, rename="camel"):
     read_only: bool
 
 
+class WaitingLedgerBody(msgspec.Struct, rename="camel"):
+    """A ledger that a drain waits for, and what helps."""
+
+    ledger_id: int
+    reason: str
+
+
+class VolumeDrainBody(msgspec.Struct, rename="camel"):
+    """How far the drain of a volume is. It is ``drained`` when the bookie, which is ``alive``, has
+    looked and found neither closed ledgers that name it nor open ones there. ``waiting`` has some
+    of them; ``failure`` says why nothing newer is known.
+    """
+
+    bookie_id: str
+    instance_id: str
+    directory: str
+    asked: bool
+    alive: bool
+    draining: bool
+    drained: bool
+    closed_ledgers: int
+    open_ledgers: int
+    waiting: list[WaitingLedgerBody]
+    failure: str
+
+
 class BookieLedgerBody(msgspec.Struct, rename="camel"):
     """A ledger that names a bookie: how many entries the bookie should hold of it, without those of
     an open end; whether it is to leave the ledger, and why it has not yet.

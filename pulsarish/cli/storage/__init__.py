@@ -7,6 +7,7 @@ import click
 from pulsarish.cli.groups import Group
 from pulsarish.cli.storage.cookies import cookie
 from pulsarish.cli.storage.cordons import cordon, uncordon
+from pulsarish.cli.storage.drains import drain
 from pulsarish.cli.storage.journals import journal, last_mark
 from pulsarish.cli.storage.ledgers import index, ledger
 from pulsarish.cli.storage.logs import entry_log
@@ -22,7 +23,8 @@ def storage() -> None:
 
     Give each command the options of the bookie: its file, its environment or --set. The commands
     that only read take no lock and write nothing, so the bookie may run meanwhile. What its last
-    checkpoint has not written yet is in the journal only. `cordon` and `uncordon` ask a broker.
+    checkpoint has not written yet is in the journal only. `cordon`, `uncordon` and `drain` ask a
+    broker.
 
     \b
     Examples:
@@ -36,6 +38,7 @@ def storage() -> None:
 for _command in (
     cookie,
     cordon,
+    drain,
     entry_log,
     index,
     journal,

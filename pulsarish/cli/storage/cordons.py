@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any
 
 import click
@@ -61,9 +62,10 @@ def _show(
     admin: Admin, state: dict[str, Any], directory: str, output: str, *, is_cordoned: bool
 ) -> None:
     """Wait until the bookie has followed, and say so, or that it has not."""
+    directory = posixpath.normpath(directory)
 
     def is_done(now: dict[str, Any]) -> bool:
-        return (directory in now["cordoned"]) is is_cordoned
+        return (directory in map(posixpath.normpath, now["cordoned"])) is is_cordoned
 
     state = until_followed(state, is_done, admin.bookies.cordoned)
     what = f"volume {directory} of bookie {state['bookieId']}"

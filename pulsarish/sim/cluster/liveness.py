@@ -46,6 +46,7 @@ STANDING: Final = (
     "broker registry",
     "checkpoint",
     "drain",
+    "drains of volumes",
     "dynamic options",
     "election ",
     "ends of credentials",

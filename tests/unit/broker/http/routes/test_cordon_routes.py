@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from pulsarish.broker.http.bookie_names import BookieInstance
 from pulsarish.broker.http.route import Call
 from pulsarish.broker.http.routes.cordon_routes import CordonRoutes
+from pulsarish.broker.http.routes.volume_requests import ask_to_cordon, end_cordon
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -75,6 +79,7 @@ def test_a_request_is_stored_for_the_volume_and_refused_where_it_does_not_fit() 
         }
         # Asked again without a reason, it keeps its reason.
         assert await ask("PUT", "b1", "a") == state
+        assert await ask("PUT", "b1", directory="/a//ledgers/") == state
         with pytest.raises(NotAllowed, match="without b1 0 bookies are writable, and 2 hold each"):
             await ask("PUT", "b1", "b")
         assert await ask("GET", "b1") == state
@@ -99,6 +104,66 @@ def test_a_request_is_stored_for_the_volume_and_refused_where_it_does_not_fit() 
         assert (await ask("DELETE", "b1", "a"))["asked"] == {}
         assert (await ask("PUT", "b1", "a"))["asked"] == {"/a/ledgers": ""}
 
+    play(work)
+
+
+def test_two_requests_at_once_do_not_cordon_all_volumes() -> None:
+    """The second one to be stored sees that it is about the last volume."""
+
+    async def work(world: World) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        options = ManagedLedgerOptions(ensemble_size=2, write_quorum=2, ack_quorum=2)
+        cookie = Cookie("b1", "b1~1", "c", "", "/a/ledgers", "", 0)
+        volumes = {"": volume("a"), "1": volume("b")}
+        cookie = msgspec.structs.replace(cookie, volumes=volumes)
+        await put(records, paths.cookie("b1"), cookie)
+        bookie = BookieInstance("b1", "b1~1")
+        requests = [
+            asyncio.create_task(
+                ask_to_cordon(records, options, bookie, directory, reason="", force=False)
+            )
+            for directory in ("/a/ledgers/", "/b//ledgers")
+        ]
+        _ = await asyncio.wait(requests)
+        errors = [each.exception() for each in requests]
+        assert sorted(isinstance(each, NotAllowed) for each in errors) == [False, True]
+        stored = await records.get(paths.cordoned_volumes("b1~1"), CordonedVolumes)
+        assert stored is not None
+        assert len(stored[0].volumes) == 1
+
+    play(work)
+
+
+def test_a_drain_cordons_and_the_end_of_the_cordon_ends_it() -> None:
+    async def work(world: World) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        options = ManagedLedgerOptions(ensemble_size=2, write_quorum=2, ack_quorum=2)
+        cookie = Cookie("b1", "b1~1", "c", "", "/a/ledgers", "", 0)
+        volumes = {"": volume("a"), "1": volume("b"), "2": volume("c", is_lost=True)}
+        await put(records, paths.cookie("b1"), msgspec.structs.replace(cookie, volumes=volumes))
+        bookie = BookieInstance("b1", "b1~1")
+        path = paths.cordoned_volumes("b1~1")
+        given = CordonedVolumes("b1", "b1~1", {"2": ""}, draining=("2",))
+        await put(records, path, given)
+
+        async def ask(**values: Any) -> tuple[dict[str, str], tuple[str, ...]]:
+            await ask_to_cordon(
+                records, options, bookie, "/b/ledgers/", **{"reason": "", "force": False, **values}
+            )
+            found = await records.get(path, CordonedVolumes)
+            assert found is not None
+            return found[0].volumes, found[0].draining
+
+        assert await ask(reason="old") == ({"1": "old"}, ())
+        assert await ask(drain=True) == ({"1": "old"}, ("1",))
+        assert await ask() == ({"1": "old"}, ("1",))
+        await end_cordon(records, bookie, "/b/ledgers/")
+        assert await ask() == ({"1": ""}, ())
+
+    play(work)
+
+
+def play(work: Callable[[World], Awaitable[None]]) -> None:
     sim = Simulation(1)
 
     async def scenario() -> None:

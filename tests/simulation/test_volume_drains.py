@@ -1,0 +1,140 @@
+"""Volumes that an operator drains: their ledgers leave the bookie, and nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.volume import Volume
+from pulsarish.bookie.volume_drains import DrainState
+from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.records import CordonedVolumes
+from pulsarish.sim.world.world import Simulation
+from tests.simulation.test_autorecovery import Repaired, metadata, read_all, written
+from tests.simulation.test_ledger_scripts import Client, entries, play
+
+PLACES = ("/data/0", "/data/1")
+SETTINGS: dict[str, Any] = {
+    f"{kind}_directories": tuple(f"{place}/{kind}" for place in PLACES)
+    for kind in ("journal", "ledger", "index")
+}
+
+
+async def ask(client: Client, bookie: Bookie, *volumes: Volume) -> None:
+    """Have exactly these volumes of a bookie drained."""
+    records = Records(client.world.metadata, client.world.clock, client.world.random)
+    path, names = paths.cordoned_volumes(bookie.instance_id), [each.name for each in volumes]
+    record = CordonedVolumes(
+        "b", bookie.instance_id, dict.fromkeys(names, ""), draining=tuple(names)
+    )
+    await client.do(records.make_parents(path))
+    _ = await client.do(records.update(path, CordonedVolumes, lambda _found: record))
+
+
+async def state_of(client: Client, bookie: Bookie, volume: Volume) -> DrainState:
+    state = await client.do(
+        client.ledgers.control.volume(bookie.instance_id, volume.config.ledger_path)
+    )
+    return DrainState(
+        state.draining,
+        state.looked,
+        state.closed_ledgers,
+        state.open_ledgers,
+        dict(state.waiting),
+        state.failure,
+    )
+
+
+async def until_drained(client: Client, bookie: Bookie, volume: Volume) -> None:
+    for _ in range(300):
+        state = await state_of(client, bookie, volume)
+        if state.is_drained:
+            return
+        await client.do(client.world.clock.sleep(0.2))
+    raise AssertionError(f"not drained: {state}")
+
+
+async def those_in(cluster: Repaired, name: str, volume: Volume, ids: list[int]) -> list[int]:
+    async def inside(_world: object) -> list[bool]:
+        return await volume.store.knows(ids)
+
+    known = await cluster.sim.nodes[name].run(inside)
+    return [each for each, here in zip(ids, known, strict=True) if here]
+
+
+def test_the_closed_ledgers_of_a_drained_volume_leave_the_bookie() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4, SETTINGS)
+        client = await cluster.client()
+        writers = [await written(client) for _ in range(8)]
+        name = cluster.name_of(writers[0].metadata.last_segment.members[0])
+        bookie = cluster.running[name]
+        volume, other = bookie.volumes
+        ids = [each.ledger_id for each in writers]
+        there = await those_in(cluster, name, volume, ids)
+        elsewhere = await those_in(cluster, name, other, ids)
+        assert there
+        assert elsewhere
+        await ask(client, bookie, volume)
+        # It restarts in between, and goes on.
+        await client.do(client.world.clock.sleep(1.0))
+        sim.nodes[name].crash()
+        sim.nodes[name].revive()
+        await client.do(client.world.clock.sleep(3.0))
+        bookie = cluster.running[name]
+        await until_drained(client, bookie, bookie.volumes[0])
+        member = bookie.instance_id
+        for each in ids:
+            members = {m for s in (await metadata(client, each)).segments for m in s.members}
+            assert (member in members) is (each in elsewhere), each
+        # Those copies are not needed any more.
+        sim.nodes[name].disk.kill("/data/0/")
+        for each in ids:
+            assert await read_all(client, each) == entries(30)
+
+    play(scenario)
+
+
+def test_an_open_ledger_holds_the_drain_up_and_is_named_until_it_is_closed() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4, SETTINGS)
+        client = await cluster.client()
+        writer, _ = await client.create()
+        await client.append(writer, entries(10))
+        name = cluster.name_of(writer.metadata.last_segment.members[0])
+        bookie = cluster.running[name]
+        first, second = bookie.volumes
+        is_first = await those_in(cluster, name, first, [writer.ledger_id])
+        volume = first if is_first else second
+        await ask(client, bookie, volume)
+        await client.do(client.world.clock.sleep(6.0))
+        state = await state_of(client, bookie, volume)
+        assert (state.closed_ledgers, state.open_ledgers) == (0, 1)
+        assert f"unload {writer.metadata.purpose.owner}" in state.waiting[writer.ledger_id]
+        await client.append(writer, entries(10, 10))
+        await client.do(writer.close())
+        await until_drained(client, bookie, volume)
+        assert await read_all(client, writer.ledger_id) == entries(20)
+
+    play(scenario)
+
+
+def test_what_was_not_asked_for_yet_stays_once_the_drain_is_taken_back() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4, SETTINGS)
+        client = await cluster.client()
+        writer = await written(client)
+        name = cluster.name_of(writer.metadata.last_segment.members[0])
+        bookie = cluster.running[name]
+        await ask(client, bookie, *bookie.volumes[:1])
+        await client.do(client.world.clock.sleep(1.0))
+        await ask(client, bookie)
+        await client.do(client.world.clock.sleep(10.0))
+        late = [await written(client) for _ in range(4)]
+        await client.do(client.world.clock.sleep(10.0))
+        for each in late:
+            assert (await metadata(client, each.ledger_id)).segments == each.metadata.segments
+        assert not (await state_of(client, bookie, bookie.volumes[0])).is_draining
+
+    play(scenario)
