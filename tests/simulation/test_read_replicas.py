@@ -5,16 +5,22 @@ whatever happens to the owner.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from pulsarish.broker.clients.commands import Subscribe
+from pulsarish.broker.dispatchers import factory
+from pulsarish.broker.dispatchers.factory import shared_ready
+from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.replicas.topic import ReplicaTopic
+from pulsarish.broker.subscriptions import new_entries
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
 from pulsarish.client.enums import InitialPosition
 from pulsarish.client.message_id import MessageId
+from pulsarish.managed_ledger.log_reader import LogEntry
 from pulsarish.model.errors import (
     ConsumerBusy,
     InvalidArgument,
@@ -22,6 +28,7 @@ from pulsarish.model.errors import (
     Timeout,
     TopicNotFound,
 )
+from pulsarish.model.position import Position
 from tests.support.brokered import Brokered, play_with_brokers
 
 TOPIC = "persistent://public/default/t"
@@ -144,6 +151,34 @@ def test_nothing_is_read_before_it_is_confirmed() -> None:
         assert replicas.lag_seconds == 0
 
     play_with_brokers(scenario, brokers=2, **KEPT)
+
+
+def test_a_broker_decodes_an_entry_once_for_all_readers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded: list[Position] = []
+
+    def counting(entry: LogEntry, *, hashes_keys: bool) -> Ready:
+        decoded.append(entry.position)
+        return shared_ready(entry, hashes_keys=hashes_keys)
+
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, 0, 5)
+        readers = [await read_on(brokered) for _ in range(10)]
+        for reader in readers:
+            assert await take(reader, 5) == list(range(5))
+        monkeypatch.setattr(new_entries, "shared_ready", counting)
+        monkeypatch.setattr(factory, "shared_ready", counting)
+        producer = await client.create_producer(TOPIC)
+        for number in range(5, 25):
+            await producer.send(b"%d" % number)
+        for reader in readers:
+            assert await take(reader, 20) == list(range(5, 25))
+        # Readers are divided between the replica and the owner, and each of them decodes.
+        assert max(Counter(decoded).values()) <= 2
+
+    play_with_brokers(scenario, brokers=2)
 
 
 def test_a_replica_fences_nothing_and_keeps_nothing() -> None:

@@ -18,6 +18,8 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.broker.publishing.producers import Queued
+from pulsarish.broker.subscriptions.delivery_pass import deliver_new
+from pulsarish.broker.subscriptions.new_entries import NewEntries
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.subscriptions.subscriptions import start_of
 from pulsarish.managed_ledger.followed_log import FollowedLog
@@ -56,6 +58,8 @@ class ReplicaTopic:
         self._world = contained(world, self.scope)
         self._config = config
         self._unused = unused
+        self._delivered: Position  # up to here the readers were served or woken
+        self._delivers = False
 
     def start(self, log: FollowedLog) -> None:
         """Serve the log, and follow it."""
@@ -73,9 +77,48 @@ class ReplicaTopic:
         )
 
     def grew(self) -> None:
-        """Wake the readers: the log has more entries, or its end."""
+        """Serve or wake the readers: the log has more entries, or its end."""
+        if not self.subscriptions:
+            return  # the first one begins with what there is
+        if len(self.subscriptions) == 1 or self.log.ended is not None or self.log.terminated:
+            self._wake_all()
+        elif not self._delivers:
+            self._delivers = True
+            _ = self._world.tasks.spawn(self._deliver(), name=f"deliver {self.name}")
+
+    def _wake_all(self) -> None:
+        self._delivered = self.log.last_confirmed
         for subscription in self.subscriptions.values():
             subscription.wake()
+
+    async def _deliver(self) -> None:
+        """Read and decode once what the log has more, for all readers that wait for it."""
+        try:
+            while self.subscriptions:
+                first = self.log.next_position(self._delivered)
+                if first > self.log.last_confirmed:
+                    return
+                await self._deliver_from(first)
+        finally:
+            self._delivers = False
+
+    async def _deliver_from(self, first: Position) -> None:
+        try:
+            entries = await self.log.read(
+                first,
+                max_entries=self._config.dispatcher_max_read_batch_size,
+                max_bytes=self._config.dispatcher_max_read_size_bytes,
+            )
+        except PulsarishError:
+            entries = []  # each reader finds the error, and tries again
+        if not entries or entries[0].position != first:
+            self._wake_all()
+            return
+        self._delivered = entries[-1].position
+        # This looks again for what came meanwhile.
+        new = NewEntries(self.log, entries, is_whole=True)
+        clock = self._world.clock
+        await clock.sleep(deliver_new(self.subscriptions.values(), first, lambda: new, clock))
 
     def trimmed(self, last: Position) -> None:
         """Note that the owner has trimmed the log up to ``last``."""
@@ -119,6 +162,8 @@ class ReplicaTopic:
         self.topic_limits.check_consumer(
             sum(len(each.consumers) for each in self.subscriptions.values()), command
         )
+        if not self.subscriptions:
+            self._delivered = self.log.last_confirmed
         subscription = self.subscriptions.get(command.subscription)
         if subscription is None:
             subscription = self.subscriptions[command.subscription] = Subscription(

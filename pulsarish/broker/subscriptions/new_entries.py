@@ -1,7 +1,4 @@
-"""Entries that a topic's log just confirmed, for all subscriptions that wait for them.
-
-They are read and decoded once, however many subscriptions the topic has, and delivered in one pass.
-"""
+"""Entries that a log just confirmed, decoded once for all subscriptions that wait for them."""
 
 from __future__ import annotations
 
@@ -11,29 +8,26 @@ from pulsarish.broker.dispatchers.factory import shared_ready
 from pulsarish.wire.entry import message_times
 
 if TYPE_CHECKING:
-    from pulsarish.broker.config import BrokerConfig
+    from collections.abc import Sequence
+
     from pulsarish.broker.dispatchers.reads import Ready
+    from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.managed_ledger.readable_log import ReadableLog
-    from pulsarish.model.position import Position
 
 __all__ = ["NewEntries"]
 
 
 class NewEntries:
-    """The entries from ``first`` on, as far as one read may bring them and the tail cache has
-    them.
+    """Consecutive entries of one ledger.
+
+    Args:
+        is_whole: a subscription that gets them need not look for more.
     """
 
     __slots__ = ("_entries", "_hashed", "_may_have_own_times", "_plain", "is_whole")
 
-    def __init__(self, log: ReadableLog, config: BrokerConfig, first: Position) -> None:
-        entries = log.cached(
-            first,
-            max_entries=config.dispatcher_max_read_batch_size,
-            max_bytes=config.dispatcher_max_read_size_bytes,
-        )
-        self.is_whole = bool(entries) and entries[-1].position == log.last_confirmed
-        """Whether these are all that the log has."""
+    def __init__(self, log: ReadableLog, entries: Sequence[LogEntry], *, is_whole: bool) -> None:
+        self.is_whole = is_whole
         self._entries = entries
         self._may_have_own_times = log.has_own_times(entries)
         self._plain: list[Ready] | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.clients.commands import InitialPosition, Subscribe
@@ -22,6 +23,7 @@ from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.topic_limits import TopicLimits, check_subscription_properties
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.subscriptions.delivery_pass import deliver_new
 from pulsarish.broker.subscriptions.new_entries import NewEntries
 from pulsarish.model.errors import (
     ConsumerBusy,
@@ -47,10 +49,7 @@ __all__ = ["FAILS_AGAIN_SECONDS", "READER_RETURN_SECONDS", "TopicSubscriptions",
 FAILS_AGAIN_SECONDS: Final = 60.0
 """A subscription that fails twice within this time ends its topic on this broker."""
 
-_PAUSE_SHARE: Final = 2.0
-"""How much longer than a pass over the subscriptions the pause after it is."""
 _PAUSE_SECONDS_MIN: Final = 0.001
-_PAUSE_SECONDS_MAX: Final = 1.0  # also where the process was stopped during a pass
 
 READER_RETURN_SECONDS: Final = 30.0
 """How long the cursor of a disconnected reader is kept, so that the reader can return, as clients
@@ -88,8 +87,7 @@ class TopicSubscriptions:
         """Deliver what the log confirms in this turn of the loop, from this entry on, and wake the
         subscriptions that are behind.
 
-        A pass over many subscriptions takes long. The next one begins only after a pause that is in
-        proportion, so that entries which come fast are delivered some at a time.
+        A pass over many subscriptions takes long, and the next one begins only after a pause.
         """
         if self._first_new is not None or not self.by_name:
             return
@@ -119,18 +117,24 @@ class TopicSubscriptions:
     def _deliver_new(self) -> None:
         first, self._first_new = self._first_new, None
         assert first is not None
-        began = self._world.clock.monotonic()
-        new: NewEntries | None = None
-        for subscription in list(self.by_name.values()):
-            loop = subscription.dispatch_loop
-            if loop.waits_at(first):
-                if new is None:
-                    new = NewEntries(self._topic.log, self._config, first)
-                if loop.deliver_new(new):
-                    continue
-            subscription.wake()
-        ended = self._world.clock.monotonic()
-        self._next_pass_at = ended + min(_PAUSE_SHARE * (ended - began), _PAUSE_SECONDS_MAX)
+        clock = self._world.clock
+        pause_seconds = deliver_new(
+            self.by_name.values(), first, partial(self._new_from, first), clock
+        )
+        self._next_pass_at = clock.monotonic() + pause_seconds
+
+    def _new_from(self, first: Position) -> NewEntries:
+        """Return the entries from ``first`` on, as far as one read may bring them and the tail
+        cache has them.
+        """
+        log = self._topic.log
+        entries = log.cached(
+            first,
+            max_entries=self._config.dispatcher_max_read_batch_size,
+            max_bytes=self._config.dispatcher_max_read_size_bytes,
+        )
+        is_whole = bool(entries) and entries[-1].position == log.last_confirmed
+        return NewEntries(log, entries, is_whole=is_whole)
 
     async def restore(self, name: str) -> None:
         """Restore a subscription whose cursor the log keeps. Raises the errors of the log."""
