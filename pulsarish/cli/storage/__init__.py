@@ -11,6 +11,7 @@ from pulsarish.cli.storage.drains import drain
 from pulsarish.cli.storage.journals import journal, last_mark
 from pulsarish.cli.storage.ledgers import index, ledger
 from pulsarish.cli.storage.logs import entry_log
+from pulsarish.cli.storage.metadata import rebuild_metadata, save_records
 from pulsarish.cli.storage.rebuild import rebuild
 from pulsarish.cli.storage.verify import verify
 
@@ -45,6 +46,8 @@ for _command in (
     last_mark,
     ledger,
     rebuild,
+    rebuild_metadata,
+    save_records,
     uncordon,
     verify,
 ):

@@ -55,7 +55,8 @@ async def check_not_being_restored(records: Records) -> None:
     if found is not None and not found[0].restored_ms:
         raise ServiceNotReady(
             "a restore of the metadata has begun and is not finished; to finish it, run it again "
-            "with the same file: pulsarish metadata restore FILE URL"
+            "with the same file: pulsarish metadata restore FILE URL; or, where the metadata are "
+            "rebuilt, pulsarish storage rebuild-metadata URL"
         )
 
 

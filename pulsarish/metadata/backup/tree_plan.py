@@ -1,0 +1,180 @@
+"""The tree that the records of ledgers imply: which topics there were, with which ledgers.
+
+A ledger's purpose names its topic, and the ids of a topic's ledgers ascend, so they give its chain.
+A ledger that is not known to be closed stays open in the chain, and the next owner recovers it. Its
+record is marked as restored: it is not closed before every bookie was asked for more of it.
+
+Policies are not known. Without the subscriptions that needed them, and without retention, a topic's
+messages would be trimmed when it is opened. So the namespaces that are made keep everything, and
+delete no topic, until an operator sets their policies again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.backup.ledger_copies import BookieCopies
+from pulsarish.metadata.records import (
+    ClusterRecord,
+    CursorRecord,
+    NamespacePolicies,
+    PartitionedTopic,
+    TenantRecord,
+    TopicLedger,
+    TopicRecord,
+)
+from pulsarish.model import policies
+from pulsarish.model.errors import InvalidTopicName
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind
+from pulsarish.model.policies import InactiveTopicPolicies, RetentionPolicies
+from pulsarish.model.position import NO_ENTRY
+from pulsarish.model.topic_name import TopicName
+from pulsarish.wire.json_record import encode_record
+
+__all__ = ["PlannedTopic", "TreePlan", "plan_tree"]
+
+_KEEP_ALL: Final = {
+    policies.RETENTION.name: RetentionPolicies(minutes=-1, mb=-1),
+    policies.INACTIVE_TOPIC.name: InactiveTopicPolicies(delete_while_inactive=False),
+}
+
+
+@dataclass(slots=True)
+class PlannedTopic:
+    name: TopicName
+    record: TopicRecord
+    cursors: dict[str, CursorRecord] = field(default_factory=dict)
+    """By subscription."""
+
+
+@dataclass(slots=True)
+class TreePlan:
+    """The tree that is to be there."""
+
+    nodes: dict[str, bytes] = field(default_factory=dict)
+    """All nodes but those of ledgers and topics."""
+    ledgers: dict[int, LedgerMetadata] = field(default_factory=dict)
+    topics: list[PlannedTopic] = field(default_factory=list)
+    unattached: dict[int, str] = field(default_factory=dict)
+    """Ledgers that no planned topic or subscription refers to, and what they belong to."""
+
+
+def plan_tree(
+    known: Mapping[int, LedgerMetadata], bookies: Sequence[BookieCopies], now_ms: int
+) -> TreePlan:
+    """Return the tree that these ledgers and cookies imply.
+
+    Args:
+        known: by id, ascending.
+        bookies: at least one, all of one cluster.
+    """
+    plan = TreePlan()
+    first = min(bookies, key=lambda each: each.cookie.created_ms).cookie
+    plan.nodes[paths.CLUSTER] = encode_record(ClusterRecord(first.cluster_id, first.created_ms))
+    for bookie in bookies:
+        plan.nodes[paths.cookie(bookie.cookie.bookie_id)] = encode_record(bookie.cookie)
+    chains: dict[str, list[LedgerMetadata]] = {}
+    for metadata in known.values():
+        plan.ledgers[metadata.ledger_id] = (
+            metadata
+            if metadata.state is LedgerState.CLOSED
+            else msgspec.structs.replace(metadata, restored=True)
+        )
+        if metadata.purpose.kind is PurposeKind.TOPIC and _parsed(metadata.purpose.owner):
+            chains.setdefault(metadata.purpose.owner, []).append(metadata)
+    topics = {owner: _planned(owner, chain, now_ms) for owner, chain in sorted(chains.items())}
+    plan.topics = list(topics.values())
+    logs: dict[tuple[str, str], LedgerMetadata] = {}
+    for metadata in known.values():
+        if metadata.purpose.kind is PurposeKind.CURSOR:
+            place = _cursor_of(metadata.purpose.owner, topics)
+            if place is not None and _is_better(metadata, logs.get(place)):
+                logs[place] = metadata
+    for (owner, subscription), metadata in logs.items():
+        # The ledger has the position. Without it everything is delivered again.
+        first_ledger = topics[owner].record.ledgers[0].ledger_id
+        topics[owner].cursors[subscription] = CursorRecord(
+            first_ledger, NO_ENTRY, cursor_ledger=metadata.ledger_id, created_ms=now_ms
+        )
+    named = {each.ledger_id for topic in plan.topics for each in topic.record.ledgers}
+    named |= {each.ledger_id for each in logs.values()}
+    for ledger_id, metadata in plan.ledgers.items():
+        if ledger_id not in named:
+            plan.unattached[ledger_id] = f"{metadata.purpose.kind} {metadata.purpose.owner}"
+    for topic in plan.topics:
+        _add_parents(plan.nodes, topic.name, now_ms)
+    return plan
+
+
+def _parsed(owner: str) -> TopicName | None:
+    """Return the persistent topic of this full name; ``None`` when it is none."""
+    try:
+        name = TopicName.parse(owner)
+    except InvalidTopicName:
+        return None
+    return name if name.persistent and name.full == owner else None
+
+
+def _planned(owner: str, chain: Sequence[LedgerMetadata], now_ms: int) -> PlannedTopic:
+    record = TopicRecord(
+        tuple(_link(metadata, now_ms) for metadata in chain),
+        highest_ledger=chain[-1].ledger_id,
+        created_ms=min(metadata.created_ms for metadata in chain),
+    )
+    return PlannedTopic(TopicName.parse(owner), record)
+
+
+def _link(metadata: LedgerMetadata, now_ms: int) -> TopicLedger:
+    """Return a ledger's place in the chain.
+
+    The next owner looks for itself at one that is not closed, or closed and empty.
+    """
+    if metadata.state is not LedgerState.CLOSED or metadata.last_entry == NO_ENTRY:
+        return TopicLedger(metadata.ledger_id)
+    return TopicLedger(
+        metadata.ledger_id, metadata.last_entry + 1, metadata.length_bytes, max(1, now_ms)
+    )
+
+
+def _cursor_of(owner: str, topics: Mapping[str, PlannedTopic]) -> tuple[str, str] | None:
+    """Return the topic and the subscription of a cursor's ledger; ``None`` when that is not clear.
+
+    Both names may contain the ``#`` between them.
+    """
+    words = owner.split("#")
+    places = [("#".join(words[:count]), "#".join(words[count:])) for count in range(1, len(words))]
+    found = [place for place in places if place[0] in topics and place[1]]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_better(metadata: LedgerMetadata, other: LedgerMetadata | None) -> bool:
+    """Return whether a subscription's position is rather in this ledger of it.
+
+    Ledgers of delayed messages belong to it, too. They are closed as soon as they are written.
+    """
+    if other is None:
+        return True
+    is_open, other_is_open = (each.state is not LedgerState.CLOSED for each in (metadata, other))
+    return (is_open, metadata.ledger_id) > (other_is_open, other.ledger_id)
+
+
+def _add_parents(nodes: dict[str, bytes], name: TopicName, now_ms: int) -> None:
+    """Add the tenant, the namespace, and the partitioned topic of a partition."""
+    nodes[paths.tenant(name.tenant)] = encode_record(TenantRecord())
+    nodes[paths.namespace(name.tenant, name.namespace)] = encode_record(
+        NamespacePolicies(
+            policies={key: msgspec.to_builtins(value) for key, value in _KEEP_ALL.items()},
+            created_ms=now_ms,
+        )
+    )
+    if name.partition < 0:
+        return
+    path = paths.partitioned_topic(name.partitioned)
+    before = msgspec.json.decode(nodes[path], type=PartitionedTopic) if path in nodes else None
+    count = max(name.partition + 1, 0 if before is None else before.partitions)
+    nodes[path] = encode_record(PartitionedTopic(count, created_ms=now_ms))
