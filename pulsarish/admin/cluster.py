@@ -333,6 +333,24 @@ class Bookies:
         query = {"directory": directory}
         return self._transport.record("GET", "bookies", "drained-volumes", bookie, query=query)
 
+    def remove_volume(self, bookie: str, directory: str) -> Record:
+        """Have a bookie that runs go on without a drained volume. It proves first that nothing
+        needs the volume.
+
+        Returns what ``volume_removal`` returns, at once. Raises ``NotFound``, ``ServiceNotReady``.
+        """
+        query = {"directory": directory}
+        return self._transport.record("PUT", "bookies", "removed-volumes", bookie, query=query)
+
+    def volume_removal(self, bookie: str, directory: str) -> Record:
+        """Return whether a volume is ``removing`` or ``removed``, and the ``refusal`` of the last
+        attempt.
+
+        Raises ``NotFound``, ``ServiceNotReady``.
+        """
+        query = {"directory": directory}
+        return self._transport.record("GET", "bookies", "removed-volumes", bookie, query=query)
+
     def ledgers(self, bookie: str, *, after: int = -1, only: Sequence[int] = ()) -> Record:
         """Return a page of the ledgers that name a bookie: those above ``after``, or those of
         ``only``, at most 200, without a look at all others.

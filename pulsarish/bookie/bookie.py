@@ -40,6 +40,7 @@ from pulsarish.bookie.tree_memory import remembered_age
 from pulsarish.bookie.volume import Volume, VolumeTasks, uncordoned
 from pulsarish.bookie.volume_drains import VolumeDrains
 from pulsarish.bookie.volume_garbage import VolumesGarbage
+from pulsarish.bookie.volume_removal import VolumeRemovals
 from pulsarish.bookie.volume_start import open_volumes
 from pulsarish.bookie.volumes import Volumes
 from pulsarish.ledger.ledger_store import LedgerStore
@@ -111,6 +112,7 @@ class Bookie:
         """Of a bookie that has started; one, unless it was given lists of directories."""
         self._several: Volumes | None = None
         self._drains: VolumeDrains | None = None
+        self._removals: VolumeRemovals | None = None
         self._service: BookieService | None = None
         self._registrar: Registrar | None = None
         self._operator: OperatorReadOnly | None = None
@@ -291,6 +293,16 @@ class Bookie:
             self._drains = VolumeDrains(
                 self.volumes, self._records, LedgerStore(guarded, world.clock), world.clock
             )
+            self._removals = VolumeRemovals(
+                self._several,
+                self._drains,
+                self._records,
+                guarded,
+                self.age,
+                world.clock,
+                world.tasks,
+                cookie,
+            )
         await self._look_at_space()
         self._operator = OperatorReadOnly(
             self._records, world.clock, self.instance_id, self._follow_operator
@@ -308,7 +320,7 @@ class Bookie:
             config,
             lambda: self.free_bytes,
             self._access,
-            self._drains,
+            self._removals,
         )
         service = self._service
         listener = await world.connections.serve(

@@ -83,7 +83,11 @@ class BookieHttp:
             "1 for a volume that takes new ledgers, 0 for one that does not, -1 for one that has "
             "failed; by its ledger directory.",
             "directory",
-            lambda: {each.config.ledger_path: each.state for each in bookie.volumes},
+            lambda: {
+                each.config.ledger_path: each.state
+                for each in bookie.volumes
+                if not each.is_removed
+            },
         )
         read(
             "pulsarish_bookie_lost_directories",
@@ -96,7 +100,11 @@ class BookieHttp:
             "gauge",
             "The least free space of a volume's directories; by its ledger directory.",
             "directory",
-            lambda: {each.config.ledger_path: each.free_bytes for each in bookie.volumes},
+            lambda: {
+                each.config.ledger_path: each.free_bytes
+                for each in bookie.volumes
+                if not each.is_removed
+            },
         )
         read(
             "bookie_ledgers_count",

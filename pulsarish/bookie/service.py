@@ -23,8 +23,8 @@ from pulsarish.bookie.call_guard import guarded
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.store import EntryStore
-from pulsarish.bookie.volume_drains import VolumeDrains
 from pulsarish.bookie.volume_garbage import VolumesGarbage
+from pulsarish.bookie.volume_removal import VolumeRemovals
 from pulsarish.bookie.volumes import Volumes
 from pulsarish.ledger.repair.repair_core import spans_of
 from pulsarish.metadata.tree_age import TreeAge
@@ -86,13 +86,13 @@ class BookieService:
         config: BookieConfig,
         free_bytes: Callable[[], int],
         access: Access,
-        drains: VolumeDrains | None = None,
+        removals: VolumeRemovals | None = None,
     ) -> None:
         self._access = access
         self._open: dict[Stream, Member | None] = {}
         self._store = store
         self._garbage = garbage
-        self._drains = drains
+        self._removals = removals
         self._age = age
         self._tasks = tasks
         self._clock = clock
@@ -517,20 +517,27 @@ class BookieService:
     async def _volume(self, request: bytes) -> bytes:
         asked = pb.VolumeRequest.FromString(request)
         code = self._refusal(asked.instance_id)
-        state = None if code or self._drains is None else self._drains.state(asked.directory)
-        if state is None:
-            code = code or InvalidArgument.code
-            reason = self._reason(WrongBookie.code) if code == WrongBookie.code else ""
-            message = reason or "it has no volume with this ledger directory"
-            return pb.VolumeResponse(code=code, message=message).SerializeToString()
+        drain = removal = None
+        if not code and self._removals is not None:
+            drain = self._removals.drains.state(asked.directory)
+            at = self._removals.begin if asked.remove else self._removals.state
+            removal = at(asked.directory)
+        if drain is None or removal is None:
+            message = self._reason(code) or f"it has no volume {asked.directory!r}"
+            return pb.VolumeResponse(
+                code=code or InvalidArgument.code, message=message
+            ).SerializeToString()
         return pb.VolumeResponse(
-            draining=state.is_draining,
-            looked=state.has_looked,
-            closed_ledgers=state.closed_ledgers,
-            open_ledgers=state.open_ledgers,
-            waiting=list(state.waiting),
-            reasons=list(state.waiting.values()),
-            failure=state.failure,
+            draining=drain.is_draining,
+            looked=drain.has_looked,
+            closed_ledgers=drain.closed_ledgers,
+            open_ledgers=drain.open_ledgers,
+            waiting=list(drain.waiting),
+            reasons=list(drain.waiting.values()),
+            failure=drain.failure,
+            removing=removal.is_running,
+            removed=removal.is_removed,
+            refusal=removal.refusal,
         ).SerializeToString()
 
     async def _status(self, _request: bytes) -> bytes:

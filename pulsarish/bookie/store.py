@@ -153,6 +153,8 @@ class EntryStore:
         self.space = SpaceMode.WRITABLE
         self.is_set_read_only = False
         """Whether an operator has set the bookie read-only."""
+        self.takes_no_copies = False
+        """Whether it refuses also what recovery and repair write, because it is to be removed."""
         self.wants_checkpoint = asyncio.Event()
         self.broken: Exception | None = None
         """Why a write of the index failed.
@@ -168,7 +170,11 @@ class EntryStore:
     @property
     def is_writable(self) -> bool:
         """Whether the bookie takes what writers add."""
-        return self.space is SpaceMode.WRITABLE and not self.is_set_read_only
+        return (
+            self.space is SpaceMode.WRITABLE
+            and not self.is_set_read_only
+            and not self.takes_no_copies
+        )
 
     @property
     def ledgers_count(self) -> int:
@@ -272,7 +278,7 @@ class EntryStore:
             heads,
             recovery=batch.recovery,
             read_only=not self.is_writable
-            and (not batch.recovery or self.space is SpaceMode.RESERVED),
+            and (not batch.recovery or self.space is SpaceMode.RESERVED or self.takes_no_copies),
             states=self.states,
             cache=self.cache,
             stored=adding.stored,

@@ -36,7 +36,9 @@ class Volume:
         """Why it takes no new ledgers, and how to end that; empty: it is not cordoned."""
         self.failure: Exception | None = None
         self.is_settled = False
-        """Whether all other volumes know durably that this one has failed."""
+        """Whether all other volumes know durably that this one has failed or was removed."""
+        self.is_removed = False
+        """Whether an operator has removed it: ``failure`` says so, too."""
         self.highest = -1
         """No ledger above this one was ever in the volume."""
         self.adds: dict[int, VolumeAdd] = {}

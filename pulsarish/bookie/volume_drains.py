@@ -99,7 +99,7 @@ class VolumeDrains:
         ``None``: there is no such volume.
         """
         for volume in self._volumes:
-            if volume.config.ledger_path == directory and volume.failure is None:
+            if volume.config.ledger_path == directory:
                 return self._states.get(volume.name, DrainState())
         return None
 

@@ -71,6 +71,12 @@ async def open_volumes(
         agreed.cookie.instance_id,
         config=config,
         on_change=on_change,
+        removed_directories=[
+            directory
+            for record in agreed.cookie.volumes.values()
+            if record.is_removed
+            for directory in record.directories
+        ],
     )
     lost = dict(agreed.lost)
     for volume in volumes.volumes:

@@ -29,6 +29,7 @@ from typing import Final
 from pulsarish.bookie.adds import check_records, read_heads, refused
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_logs.entry_log import READ_LANE
+from pulsarish.bookie.ledger_index import ROWS_MAX
 from pulsarish.bookie.reads import Admit
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import check_whole
@@ -66,7 +67,9 @@ class Volumes:
     """The volumes of a bookie that has several: they take what one store takes otherwise.
 
     Args:
-        on_change: called when a volume has failed, and again when all others know it durably.
+        on_change: called when a volume has failed or was taken out, and again when all others know
+            it durably.
+        removed_directories: of volumes that an operator has removed earlier.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Volumes:
         *,
         config: BookieConfig,
         on_change: Callable[[], None],
+        removed_directories: Collection[str] = (),
     ) -> None:
         self.volumes = list(volumes)
         self.instance_id = instance_id
@@ -96,6 +100,7 @@ class Volumes:
         self._epoch = 0
         self._numbers = 0
         self._configured = config.all_paths
+        self._removed = removed_directories
         self._settling = asyncio.Lock()
 
     # -- what is there
@@ -133,14 +138,15 @@ class Volumes:
     @property
     def lost_directories(self) -> list[str]:
         """The configured directories that are not used: their volumes have failed or were given
-        up.
+        up. Not those that an operator has removed.
         """
-        used = [path for volume in self.live for path in volume.config.paths]
-        return [path for path in self._configured if path not in used]
+        kept = [volume for volume in self.volumes if volume.failure is None or volume.is_removed]
+        used = [path for volume in kept for path in volume.config.paths]
+        return [path for path in self._configured if path not in (*used, *self._removed)]
 
     @property
     def settled_names(self) -> list[str]:
-        """The volumes whose failure all others know durably."""
+        """The volumes whose failure or removal all others know durably."""
         return [volume.name for volume in self.volumes if volume.is_settled]
 
     def begin(self, given_up: Collection[str]) -> None:
@@ -205,7 +211,9 @@ class Volumes:
         async with self._settling:
             times = max(each.store.limbo_times for each in self.volumes) + 1
             # All that have failed by now: a note that names one must cover its ledgers, too.
-            failed = [each for each in self.volumes if each.failure is not None]
+            failed = [
+                each for each in self.volumes if each.failure is not None and not each.is_removed
+            ]
             lost = [each.name for each in failed]
             below = max(each.highest for each in failed) + 1
             for other in self.live:
@@ -229,6 +237,71 @@ class Volumes:
                 ledgers_below=self.limbo_below,
             )
             self._on_change()
+
+    def take_out(self, volume: Volume) -> None:
+        """Use a volume no more of which it is proved that nothing needs it, and which is not the
+        last one. ``settle_removed`` must follow.
+
+        Until that has ended, the ledgers that it may have known get errors: their fences are
+        nowhere else.
+        """
+        assert self.live != [volume], "one volume is left"
+        volume.failure = BookieIOError(f"the volume {volume.where} was removed")
+        volume.is_removed = True
+        self._epoch += 1
+        self._homes = {each: home for each, home in self._homes.items() if home is not volume}
+        for adding in list(volume.adds.values()):
+            adding.fail()
+        self._on_change()
+
+    async def settle_removed(self, volume: Volume) -> None:
+        """Fence in another volume what the removed one knew, and let all others know durably that
+        it is not used again.
+
+        Raises the error of a disk that must end the process.
+        """
+        async with self._settling:
+            while not await self._fence_elsewhere(volume):
+                pass
+            for other in self.live:
+                limbo = other.store.limbo
+                try:
+                    await limbo.doubt_absent(
+                        0, str(volume.failure), lost=[volume.name], times=limbo.times
+                    )
+                except OSError as error:
+                    if not self.fail(other, error):
+                        raise
+            volume.is_settled = True
+            self._epoch += 1
+            self._on_change()
+
+    async def _fence_elsewhere(self, volume: Volume) -> bool:
+        """Fence all ledgers that a removed volume knows, or remembers as deleted, in another one.
+
+        ``False``: that one has failed meanwhile.
+        """
+        target, store = self._choose(), volume.store
+        known, more = [-1], True
+        while more:
+            known, more = await store.list_ledgers(known[-1], ROWS_MAX)
+            if not await self._fence_in(target, known):
+                return False
+        deleted = await store.index.deleted(0, ROWS_MAX)
+        while deleted:
+            if not await self._fence_in(target, deleted):
+                return False
+            deleted = await store.index.deleted(deleted[-1] + 1, ROWS_MAX)
+        return True
+
+    async def _fence_in(self, target: Volume, ledger_ids: Sequence[int]) -> bool:
+        try:
+            await target.store.fence_all(ledger_ids)
+        except (OSError, BookieIOError) as error:
+            if not self.fail(target, error):
+                raise
+            return False
+        return True
 
     def _is_doubtful(self, ledger_id: int) -> bool:
         """Return whether nothing can be said of a ledger that no volume knows."""
@@ -310,7 +383,7 @@ class Volumes:
         A cordoned one gets it only when all are: the bookie is read-only then, and takes fences and
         what recovery and repair write.
         """
-        among = uncordoned(self.live)
+        among = uncordoned([each for each in self.live if not each.store.takes_no_copies])
         for mode in (SpaceMode.WRITABLE, SpaceMode.READ_ONLY):
             fit = [volume for volume in among if volume.store.space is mode]
             if fit:

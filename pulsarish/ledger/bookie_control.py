@@ -78,7 +78,7 @@ class GarbageState(NamedTuple):
 
 
 class VolumeState(NamedTuple):
-    """How far the drain of a volume of a bookie is."""
+    """How far the drain and the removal of a volume of a bookie are."""
 
     draining: bool
     looked: bool
@@ -91,6 +91,10 @@ class VolumeState(NamedTuple):
     """Why the last look failed."""
     waiting: list[tuple[int, str]]
     """Some of these ledgers, and what each waits for."""
+    removing: bool = False
+    removed: bool = False
+    refusal: str = ""
+    """Why the last attempt to remove it did not."""
 
 
 class TrashedLedger(NamedTuple):
@@ -400,9 +404,12 @@ class BookieControl:
             raise NoAnswer(f"bookie {member} does not collect garbage: {answer.message}")
         return GarbageState(*(getattr(answer, name) for name in GarbageState._fields))
 
-    async def volume(self, member: str, directory: str) -> VolumeState:
-        """Return how far the drain of a volume of one bookie is. ``directory``: its entry logs'."""
-        request = pb.VolumeRequest(instance_id=member, directory=directory)
+    async def volume(self, member: str, directory: str, *, remove: bool = False) -> VolumeState:
+        """Return how far the drain and the removal of a volume of one bookie are.
+
+        ``directory``: its entry logs'. ``remove``: have the removal begin.
+        """
+        request = pb.VolumeRequest(instance_id=member, directory=directory, remove=remove)
         answer = await self._ask(member, "bookie.volume", request, pb.VolumeResponse)
         if answer.code:
             raise NoAnswer(f"bookie {member} says nothing of {directory}: {answer.message}")
@@ -413,6 +420,9 @@ class BookieControl:
             open_ledgers=answer.open_ledgers,
             failure=answer.failure,
             waiting=list(zip(answer.waiting, answer.reasons, strict=True)),
+            removing=answer.removing,
+            removed=answer.removed,
+            refusal=answer.refusal,
         )
 
     async def recovery_read(

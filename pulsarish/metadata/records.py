@@ -77,6 +77,7 @@ class VolumeRecord(msgspec.Struct, frozen=True):
     journal_position: int = 0  # all records of its journal below this one were durable
     is_opened: bool = False  # it has had data
     is_lost: bool = False  # it was given up for good
+    is_removed: bool = False  # by an operator, when nothing needed it any more; it is lost, too
 
 
 class Cookie(msgspec.Struct, frozen=True):

@@ -138,3 +138,142 @@ def test_what_was_not_asked_for_yet_stays_once_the_drain_is_taken_back() -> None
         assert not (await state_of(client, bookie, bookie.volumes[0])).is_draining
 
     play(scenario)
+
+
+async def remove(client: Client, bookie: Bookie, volume: Volume) -> str:
+    """Remove a volume. Return why it was not; empty: it was."""
+    directory = volume.config.ledger_path
+    state = await client.do(
+        client.ledgers.control.volume(bookie.instance_id, directory, remove=True)
+    )
+    while state.removing:
+        await client.do(client.world.clock.sleep(0.2))
+        state = await client.do(client.ledgers.control.volume(bookie.instance_id, directory))
+    assert state.removed is not bool(state.refusal)
+    return state.refusal
+
+
+def test_a_drained_volume_is_removed_and_the_next_start_is_without_it() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4, SETTINGS)
+        client = await cluster.client()
+        writers = [await written(client) for _ in range(8)]
+        name = cluster.name_of(writers[0].metadata.last_segment.members[0])
+        bookie = cluster.running[name]
+        first, second = bookie.volumes
+        ids = [each.ledger_id for each in writers]
+        elsewhere = await those_in(cluster, name, second, ids)
+        there = await those_in(cluster, name, first, ids)
+        assert there
+        assert "pulsarish storage drain" in await remove(client, bookie, first)
+        await ask(client, bookie, first)
+        await until_drained(client, bookie, first)
+        assert await remove(client, bookie, first) == ""
+        for each in ids:
+            members = {m for s in (await metadata(client, each)).segments for m in s.members}
+            assert (bookie.instance_id in members) is (each in elsewhere), each
+        # Again it is the same.
+        assert await remove(client, bookie, first) == ""
+        assert bookie.live == [second]
+        assert bookie.lost_directories == []
+        assert not any(bookie.volume_reasons)
+        # What was fenced in it is fenced still.
+        assert await those_in(cluster, name, second, ids) == sorted(there + elsewhere)
+        assert "last volume" in await remove(client, bookie, second)
+        sim.nodes[name].disk.kill("/data/0/")
+        late = [await written(client) for _ in range(4)]
+        for settings in (SETTINGS, {each: paths_[1:] for each, paths_ in SETTINGS.items()}):
+            sim.nodes[name].crash()
+            sim.nodes[name].disk.heal()
+            cluster.settings = settings
+            sim.nodes[name].revive()
+            await client.do(client.world.clock.sleep(3.0))
+            bookie = cluster.running[name]
+            assert [each.config.ledger_path for each in bookie.live] == ["/data/1/ledger"]
+            assert bookie.lost_directories == []
+            assert bookie.entries.limbo_below == 0
+            for each in [*ids, *(writer.ledger_id for writer in late)]:
+                assert await read_all(client, each) == entries(30)
+
+    play(scenario)
+
+
+def test_a_volume_with_an_open_a_deleted_or_a_trashed_ledger_is_not_removed() -> None:
+    async def scenario(sim: Simulation) -> None:
+        settings = {
+            **SETTINGS,
+            "gc_interval_seconds": 1000.0,
+            "gc_second_look_seconds": 1.0,
+            "trash_grace_seconds": 1000.0,
+        }
+        cluster = Repaired(sim, 4, settings)
+        client = await cluster.client()
+        writers = [await client.create() for _ in range(4)]
+        for writer, _ in writers:
+            await client.append(writer, entries(10))
+        name = cluster.name_of(writers[0][0].metadata.last_segment.members[0])
+        bookie = cluster.running[name]
+        ids = [writer.ledger_id for writer, _ in writers]
+        places = {
+            each: volume
+            for volume in bookie.volumes
+            for each in await those_in(cluster, name, volume, ids)
+        }
+        ledger_id, volume = next(iter(places.items()))
+        await ask(client, bookie, volume)
+        await client.do(client.world.clock.sleep(1.0))
+        assert "is not closed yet: unload" in await remove(client, bookie, volume)
+        for writer, _ in writers:
+            await client.do(writer.close())
+        await client.do(client.ledgers.delete(ledger_id))
+        await until_drained(client, bookie, volume)
+        assert f"ledger {ledger_id} is deleted and still there" in await remove(
+            client, bookie, volume
+        )
+        upkeep = bookie.upkeep[bookie.volumes.index(volume)]
+        for _ in range(2):
+            await cluster.sim.nodes[name].run(lambda _world: upkeep.garbage.collect())
+            await client.do(client.world.clock.sleep(20.0))
+        assert f"ledger {ledger_id} is in its trash" in await remove(client, bookie, volume)
+        emptied = await client.do(
+            client.ledgers.control.change_trash(bookie.instance_id, [ledger_id], restore=False)
+        )
+        assert emptied == [ledger_id]
+        assert await remove(client, bookie, volume) == ""
+        # A writer of the deleted ledger is refused as before.
+        assert await those_in(cluster, name, bookie.live[0], [ledger_id]) == [ledger_id]
+        for each in ids:
+            if each != ledger_id:
+                assert await read_all(client, each) == entries(10)
+
+    play(scenario)
+
+
+def test_without_another_bookie_the_drain_waits_and_nothing_is_removed() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3, SETTINGS)
+        client = await cluster.client()
+        writers = [await written(client) for _ in range(4)]
+        name = cluster.name_of(writers[0].metadata.last_segment.members[0])
+        bookie = cluster.running[name]
+        volume, other = bookie.volumes
+        ids = [each.ledger_id for each in writers]
+        there = await those_in(cluster, name, volume, ids)
+        await ask(client, bookie, volume)
+        await client.do(client.world.clock.sleep(8.0))
+        state = await state_of(client, bookie, volume)
+        assert state.closed_ledgers == len(there) > 0
+        assert "no other writable bookie" in state.waiting[there[0]]
+        assert f"ledger {there[0]} has copies there that count" in await remove(
+            client, bookie, volume
+        )
+        # It takes copies again, as repair may need it.
+        assert not volume.store.takes_no_copies
+        assert bookie.live == [volume, other]
+        sim.node("b3", cluster._main("b3"))
+        await until_drained(client, bookie, volume)
+        assert await remove(client, bookie, volume) == ""
+        for each in ids:
+            assert await read_all(client, each) == entries(30)
+
+    play(scenario)

@@ -48,6 +48,7 @@ from pulsarish.broker.http.routes.topic_policy_routes import TopicPolicyRoutes
 from pulsarish.broker.http.routes.topic_routes import TopicRoutes
 from pulsarish.broker.http.routes.trash_routes import TrashRoutes
 from pulsarish.broker.http.routes.volume_drain_routes import VolumeDrainRoutes
+from pulsarish.broker.http.routes.volume_removal_routes import VolumeRemovalRoutes
 from pulsarish.broker.listeners import Listeners
 from pulsarish.broker.ownership.group_sharing import GroupSharing
 from pulsarish.broker.ownership.lookup import Lookup
@@ -143,6 +144,7 @@ class Admin:
             *ReadOnlyRoutes(records, world.clock, config.managed_ledger).routes(),
             *CordonRoutes(records, config.managed_ledger).routes(),
             *VolumeDrainRoutes(records, ledgers, config.managed_ledger).routes(),
+            *VolumeRemovalRoutes(records, ledgers).routes(),
             *RebalanceRoutes(records, world.clock).routes(),
             *RecoverRoutes(records, ledgers).routes(),
             *RepairRoutes(records, world.clock).routes(),

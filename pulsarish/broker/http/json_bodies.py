@@ -444,6 +444,19 @@ class VolumeDrainBody(msgspec.Struct, rename="camel"):
     failure: str
 
 
+class VolumeRemovalBody(msgspec.Struct, rename="camel"):
+    """Whether a volume is ``removing`` or ``removed``. ``refusal`` says why the last attempt did
+    not remove it, or why nothing is known.
+    """
+
+    bookie_id: str
+    instance_id: str
+    directory: str
+    removing: bool
+    removed: bool
+    refusal: str
+
+
 class BookieLedgerBody(msgspec.Struct, rename="camel"):
     """A ledger that names a bookie: how many entries the bookie should hold of it, without those of
     an open end; whether it is to leave the ledger, and why it has not yet.

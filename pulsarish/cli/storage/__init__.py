@@ -13,6 +13,7 @@ from pulsarish.cli.storage.ledgers import index, ledger
 from pulsarish.cli.storage.logs import entry_log
 from pulsarish.cli.storage.metadata import rebuild_metadata, save_records
 from pulsarish.cli.storage.rebuild import rebuild
+from pulsarish.cli.storage.removals import remove_volume
 from pulsarish.cli.storage.verify import verify
 
 __all__ = ["storage"]
@@ -24,8 +25,8 @@ def storage() -> None:
 
     Give each command the options of the bookie: its file, its environment or --set. The commands
     that only read take no lock and write nothing, so the bookie may run meanwhile. What its last
-    checkpoint has not written yet is in the journal only. `cordon`, `uncordon` and `drain` ask a
-    broker.
+    checkpoint has not written yet is in the journal only. `cordon`, `uncordon`, `drain` and
+    `remove-volume` ask a broker.
 
     \b
     Examples:
@@ -48,6 +49,7 @@ for _command in (
     rebuild,
     rebuild_metadata,
     save_records,
+    remove_volume,
     uncordon,
     verify,
 ):

@@ -75,6 +75,7 @@ STANDING: Final = (
     "sweeper",
     "orphans",
     "topic maintenance",
+    "volume removal",
 )
 """Tasks that last as long as their process, by the prefixes of their names.
 

@@ -336,15 +336,17 @@ class StatusResponse(_message.Message):
     def __init__(self, instance_id: _Optional[str] = ..., bookie_id: _Optional[str] = ..., read_only: bool = ..., free_bytes: _Optional[int] = ..., ledgers: _Optional[int] = ..., journal_queue_bytes: _Optional[int] = ..., write_cache_bytes: _Optional[int] = ..., seen: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class VolumeRequest(_message.Message):
-    __slots__ = ["directory", "instance_id"]
+    __slots__ = ["directory", "instance_id", "remove"]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
     directory: str
     instance_id: str
-    def __init__(self, instance_id: _Optional[str] = ..., directory: _Optional[str] = ...) -> None: ...
+    remove: bool
+    def __init__(self, instance_id: _Optional[str] = ..., directory: _Optional[str] = ..., remove: bool = ...) -> None: ...
 
 class VolumeResponse(_message.Message):
-    __slots__ = ["closed_ledgers", "code", "draining", "failure", "looked", "message", "open_ledgers", "reasons", "waiting"]
+    __slots__ = ["closed_ledgers", "code", "draining", "failure", "looked", "message", "open_ledgers", "reasons", "refusal", "removed", "removing", "waiting"]
     CLOSED_LEDGERS_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -353,6 +355,9 @@ class VolumeResponse(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     OPEN_LEDGERS_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    REMOVING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     closed_ledgers: int
     code: int
@@ -362,8 +367,11 @@ class VolumeResponse(_message.Message):
     message: str
     open_ledgers: int
     reasons: _containers.RepeatedScalarFieldContainer[str]
+    refusal: str
+    removed: bool
+    removing: bool
     waiting: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., draining: bool = ..., looked: bool = ..., closed_ledgers: _Optional[int] = ..., open_ledgers: _Optional[int] = ..., waiting: _Optional[_Iterable[int]] = ..., reasons: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., draining: bool = ..., looked: bool = ..., closed_ledgers: _Optional[int] = ..., open_ledgers: _Optional[int] = ..., waiting: _Optional[_Iterable[int]] = ..., reasons: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., removing: bool = ..., removed: bool = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class WriteLacsRequest(_message.Message):
     __slots__ = ["instance_id", "lacs", "ledgers"]
