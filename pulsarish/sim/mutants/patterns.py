@@ -64,7 +64,7 @@ PATTERN_MUTANTS: Final = (
         "a caller that waits for changes of a list hears of those before its call",
         replacing(TopicCalls, "_watched", _changes_while_it_waits),
         30,
-        first=4,
+        first=15,
     ),
     _mutant(
         "found_topic_read_from_its_end",
