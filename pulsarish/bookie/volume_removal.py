@@ -8,10 +8,11 @@ metadata name this bookie, another volume must say that it has it. Anything that
 does not say so refuses the removal: an open ledger, a deleted one that is not collected yet, and
 the trash.
 
-Meanwhile the volume takes no copies, not even from repair. A repair that made copies there before
-could still name the bookie: the record of each ledger with entries there is stored once more, at
-the version that was read, as before stray copies are deleted (``StrayCopies``). A change of the
-volume's journal since the ledgers were listed makes the proof begin again.
+A first look disturbs no writer: it ends most attempts that are too early. Then all is proved while the
+volume takes no copies, not even from repair. A repair that made copies there before could still
+name the bookie: the record of each ledger with entries there is stored once more, at the version
+that was read, as before stray copies are deleted (``StrayCopies``). A change of the volume's
+journal since the ledgers were listed makes the proof begin again.
 """
 
 from __future__ import annotations
@@ -138,9 +139,11 @@ class VolumeRemovals:
 
     async def _remove(self, volume: Volume, state: RemovalState) -> None:
         store = volume.store
-        store.takes_no_copies = True
+        state.refusal = await self._why_needed(volume)
+        # Writers of open ledgers would be refused.
+        store.takes_no_copies = not state.refusal
         try:
-            for _ in range(_PROOFS_MAX):
+            for _ in range(_PROOFS_MAX if store.takes_no_copies else 0):
                 sequence = store.journal.queue.next_sequence
                 state.refusal = await self._why_needed(volume)
                 if state.refusal:
@@ -150,7 +153,7 @@ class VolumeRemovals:
                     self._volumes.take_out(volume)
                     break
             else:
-                state.refusal = "it is being written: try again"
+                state.refusal = state.refusal or "it is being written: try again"
         finally:
             store.takes_no_copies = False
             state.is_running = volume.is_removed
@@ -244,7 +247,7 @@ class VolumeRemovals:
             raise NotAllowed(f"copies of ledger {ledger_id} are being made: try again")
         if store.cache.holds(ledger_id):
             raise NotAllowed(f"entries of ledger {ledger_id} are being written: try again")
-        if await store.index.entry_locations(ledger_id, 0, 1):
+        if store.takes_no_copies and await store.index.entry_locations(ledger_id, 0, 1):
             await self._rate.take(1)
             try:
                 _ = await self._ledgers.store(metadata, node.version)

@@ -149,7 +149,7 @@ async def _unknown_ledgers(cluster: HasBookies) -> dict[str, list[int]]:
     for name, bookie in cluster.bookies_up():
 
         async def inside(_world: World, bookie: Bookie = bookie) -> list[int]:
-            return (await bookie.store.list_ledgers(-1, _LEDGERS_MAX))[0]
+            return (await bookie.entries.list_ledgers(-1, _LEDGERS_MAX))[0]
 
         held = await cluster.sim.nodes[name].run(inside)
         found[name] = [ledger_id for ledger_id in held if tree.get(paths.ledger(ledger_id)) is None]
@@ -167,7 +167,7 @@ async def _read(
     cluster: HasBookies, name: str, bookie: Bookie, keys: list[_Key], copies: dict[_Key, _Copies]
 ) -> None:
     async def inside(_world: World) -> dict[_Key, bytes | memoryview | None]:
-        answers = await bookie.store.read(
+        answers = await bookie.entries.read(
             [ReadItem(0, ledger_id, [(entry_id, entry_id)], 0) for ledger_id, entry_id in keys]
         )
         return {key: _found(answer) for key, answer in zip(keys, answers, strict=True)}
