@@ -202,6 +202,26 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
             ),
         ),
     ] = 32 << 20
+    read_ahead_cache_size_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Memory for what readers that go through a ledger in order want next, which is "
+                "read before they ask; 0: nothing is read ahead."
+            ),
+        ),
+    ] = 16 << 20
+    read_ahead_batch_size_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            description="Bytes that are read ahead at a time for a reader, which may wait for two.",
+        ),
+    ] = 1 << 20
+    read_ahead_batch_entries: Annotated[
+        int, Meta(ge=1, le=2000, description="Entries that are read ahead at a time, at most.")
+    ] = 1000
     entry_log_size_bytes: Annotated[
         int, Meta(ge=4096, description="Above this size a new entry log begins.")
     ] = 512 << 20
@@ -492,6 +512,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
                 index_directories=(),
                 write_cache_size_bytes=max(1024, self.write_cache_size_bytes // count),
                 read_cache_size_bytes=self.read_cache_size_bytes // count,
+                read_ahead_cache_size_bytes=self.read_ahead_cache_size_bytes // count,
             )
             for journal, ledger, index in zip(
                 self.journal_directories,

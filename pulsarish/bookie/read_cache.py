@@ -100,6 +100,11 @@ class ReadCache:
         """Return whether ``get`` may find some of these entries."""
         return self.entries_count > 0 and self._first_reads.knows(ledger_id, first, last)
 
+    def has(self, place: Location) -> bool:
+        """Return whether the record that lies at this place is here, without using it."""
+        run = self._run_of.get(place)
+        return run is not None and place in run.records
+
     def missed(self, ledger_id: int, first: int, last: int, count: int) -> bool:
         """Note that ``count`` entries in a range are read from a log, and return whether to ``put``
         them: most had been read before.

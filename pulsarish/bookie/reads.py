@@ -1,5 +1,5 @@
 """Read entries from the write cache, then by the index from the read cache or the entry logs, many
-at a time.
+at a time. What a reader in order wants next is read before it asks (``ReadAhead``).
 
 If the index has an entry and the log does not return it, that is an error and never "no such entry"
 (rule 8). Every record read from a disk is checked against its CRC32C and its ids.
@@ -8,11 +8,12 @@ If the index has an entry and the log does not return it, that is an error and n
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 from pulsarish.bookie.entry_logs.entry_log import READ_LANE, RECOVERY_LANE, EntryLogs
 from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
 from pulsarish.bookie.ledger_state import LocalLedgerStates
+from pulsarish.bookie.read_ahead import ReadAhead, Walk
 from pulsarish.bookie.read_cache import ReadCache
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import (
@@ -45,7 +46,20 @@ _Spot = tuple[list[_Found], int, "_Reading", int]
 class _Reading:
     """One read in progress."""
 
-    __slots__ = ("_end", "_next", "_span", "answer", "done", "item", "put_off", "size_bytes")
+    __slots__ = (
+        "_end",
+        "_next",
+        "_span",
+        "answer",
+        "done",
+        "item",
+        "log_bytes",
+        "log_entries",
+        "next_entry",
+        "put_off",
+        "size_bytes",
+        "walk",
+    )
 
     def __init__(self, item: ReadItem) -> None:
         self.item = item
@@ -53,9 +67,22 @@ class _Reading:
         self.size_bytes = 0
         self.done = False
         self.put_off = False  # its records did not fit into the answer any more
+        self.walk: Walk | None = None
+        self.next_entry = -1  # behind the last one that was found; -1: none was
+        self.log_entries = self.log_bytes = 0  # what was found in the logs
         self._span = 0
         self._next = 0
         self._end = -1
+
+    def page_entries(self, entries_max: int) -> int:
+        """Return how many entries the rest of the answer may take, by the size of those before."""
+        if self.answer.records:
+            entry_bytes = self.size_bytes / len(self.answer.records)
+        elif self.walk is not None and self.walk.entry_bytes:
+            entry_bytes = self.walk.entry_bytes
+        else:
+            return min(_PAGE_FIRST, entries_max)
+        return min(int((self.item.max_bytes - self.size_bytes) / entry_bytes) + 1, entries_max)
 
     def page(self, entries_max: int) -> list[int]:
         """Return the next entries that the read wants."""
@@ -79,9 +106,10 @@ class _Reading:
         """Return whether a record of this size may be added; the first one always may."""
         return not self.size_bytes or self.size_bytes + size <= self.item.max_bytes
 
-    def take(self, record: bytes | memoryview) -> None:
+    def take(self, entry_id: int, record: bytes | memoryview) -> None:
         self.answer.records.append(record)
         self.size_bytes += len(record)
+        self.next_entry = entry_id + 1
 
     def end(self, code: int) -> None:
         self.answer.code = code
@@ -128,6 +156,7 @@ class Reader:
         states: LocalLedgerStates,
         index: LedgerIndex,
         logs: EntryLogs,
+        ahead: ReadAhead,
     ) -> None:
         self.entries_read = 0
         self.bytes_read = 0
@@ -137,6 +166,7 @@ class Reader:
         self._states = states
         self._index = index
         self._logs = logs
+        self._ahead = ahead
 
     async def read(
         self,
@@ -161,13 +191,15 @@ class Reader:
             again for the rest.
         """
         readings = [_Reading(item) for item in items]
+        for reading in readings:
+            if reading.item.may_cache and reading.item.spans and lane == READ_LANE:
+                reading.walk = self._ahead.begin(reading.item.ledger_id, reading.item.spans[0][0])
         open_readings = readings
         first = True
         while open_readings:
             try:
                 pages = await self._locate(
-                    open_readings,
-                    _PAGE_FIRST if first else max(_PAGE_FIRST, _PAGE_ENTRIES // len(open_readings)),
+                    open_readings, max(_PAGE_FIRST, _PAGE_ENTRIES // len(open_readings))
                 )
                 if first and limit_bytes:
                     pages, size_bytes = _fitting(pages, limit_bytes)
@@ -194,6 +226,10 @@ class Reader:
                 break
             self.entries_read += len(reading.answer.records)
             self.bytes_read += reading.size_bytes
+            if reading.walk is not None and not reading.answer.code and reading.next_entry >= 0:
+                self._ahead.end(
+                    reading.walk, reading.next_entry, reading.log_entries, reading.log_bytes
+                )
             answers.append(reading.answer)
         return answers
 
@@ -252,7 +288,7 @@ class Reader:
         places: list[tuple[list[_Found], int]] = []
         get = self._cache.get
         for reading in readings:
-            wanted = reading.page(entries_max)
+            wanted = reading.page(reading.page_entries(entries_max))
             if reading.done:
                 continue
             ledger_id = reading.item.ledger_id
@@ -287,36 +323,28 @@ class Reader:
         needed: list[Location] = []
         places: list[_Spot] = []
         again_from: list[tuple[int, int]] = []  # ranges of ``needed`` that were read before
+        walks: list[tuple[Walk, int, int]] = []  # and those of readers in order
         for reading, wanted, found in pages:
-            room = reading.item.max_bytes - reading.size_bytes
-            started = bool(reading.size_bytes)
-            may_cache = reading.item.may_cache and kept.limit_bytes > 0
-            ledger_id = reading.item.ledger_id
-            is_known = may_cache and kept.may_have(ledger_id, wanted[0], wanted[-1])
             start = len(needed)
-            for place, record in enumerate(found):
-                if record is None:
-                    break
-                size = _size(record)
-                if started and size > room:
-                    break
-                started = True
-                room -= size
-                if isinstance(record, tuple):
-                    if is_known and (here := kept.get(record)) is not None:
-                        found[place] = here
-                        continue
-                    needed.append(record)
-                    places.append((found, place, reading, wanted[place]))
-            if may_cache and (count := len(needed) - start):
+            for place, location in self._choose(reading, wanted, found):
+                needed.append(location)
+                places.append((found, place, reading, wanted[place]))
+            count = len(needed) - start
+            if not count:
+                continue
+            reading.log_entries += count
+            reading.log_bytes += sum(location[2] for location in needed[start:])
+            if reading.walk is not None and reading.walk.pieces:
+                walks.append((reading.walk, start, len(needed)))
+            if reading.item.may_cache and kept.limit_bytes > 0:
                 first, last = places[start][3], places[-1][3]
-                if kept.missed(ledger_id, first, last, count):
+                if kept.missed(reading.item.ledger_id, first, last, count):
                     again_from.append((start, len(needed)))
         if not needed:
             return
         again: list[_Spot] = []
         for spot, location, data in zip(
-            places, needed, await self._logs.read(needed, lane), strict=True
+            places, needed, await self._read_places(needed, walks, lane), strict=True
         ):
             if isinstance(data, OSError):
                 again.append(spot)
@@ -335,6 +363,55 @@ class Reader:
             kept.put([location for location, _ in good], [record for _, record in good])
         if again:
             await self._fetch_moved(again, lane)
+
+    def _choose(
+        self, reading: _Reading, wanted: Sequence[int], found: list[_Found]
+    ) -> list[tuple[int, Location]]:
+        """Return the places of a page whose records fit into the answer and lie in a log, and
+        where. Those that the read cache has are put into the page.
+        """
+        kept = self._read_cache
+        room = reading.item.max_bytes - reading.size_bytes
+        started = bool(reading.size_bytes)
+        is_known = (
+            reading.item.may_cache
+            and kept.limit_bytes > 0
+            and kept.may_have(reading.item.ledger_id, wanted[0], wanted[-1])
+        )
+        chosen: list[tuple[int, Location]] = []
+        for place, record in enumerate(found):
+            if record is None:
+                break
+            size = _size(record)
+            if started and size > room:
+                break
+            started = True
+            room -= size
+            if isinstance(record, tuple):
+                if is_known and (here := kept.get(record)) is not None:
+                    found[place] = here
+                else:
+                    chosen.append((place, record))
+        return chosen
+
+    async def _read_places(
+        self, needed: Sequence[Location], walks: Sequence[tuple[Walk, int, int]], lane: str
+    ) -> list[bytes | memoryview | OSError]:
+        """Return the bytes at each place: those that were read ahead, and the others with one read
+        of each log.
+        """
+        if not walks:
+            return await self._logs.read(needed, lane)
+        data: list[bytes | memoryview | OSError | None] = [None] * len(needed)
+        for walk, start, end in walks:
+            here = await self._ahead.take(walk, needed[start:end])
+            data[start:end] = [here.get(location) for location in needed[start:end]]
+        missing = [at for at, each in enumerate(data) if each is None]
+        if missing:
+            read = await self._logs.read([needed[at] for at in missing], lane)
+            for at, each in zip(missing, read, strict=True):
+                data[at] = each
+        return cast("list[bytes | memoryview | OSError]", data)
 
     async def _fetch_moved(self, spots: Sequence[_Spot], lane: str) -> None:
         """Read entries again whose log could not be read.
@@ -367,7 +444,7 @@ class Reader:
     async def _finish(
         self, reading: _Reading, wanted: Sequence[int], found: Sequence[_Found]
     ) -> None:
-        for record in found:
+        for entry_id, record in zip(wanted, found, strict=True):
             if record is None:
                 reading.end(await self._absent_code(reading.item.ledger_id))
                 return
@@ -379,7 +456,7 @@ class Reader:
                 self.failures += 1
                 reading.end(BookieIOError.code)
                 return
-            reading.take(record)
+            reading.take(entry_id, record)
         if reading.size_bytes >= reading.item.max_bytes:
             reading.done = True
 

@@ -26,6 +26,7 @@ from pulsarish.bookie.journal.mark import MARK_NAME, Mark, read_mark
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex
 from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.limbo import Limbo
+from pulsarish.bookie.read_ahead import ReadAhead, ReadAheadLimits
 from pulsarish.bookie.read_cache import ReadCache
 from pulsarish.bookie.reads import Admit, Reader
 from pulsarish.bookie.replay import check_reaches, journal_file_ids, replay
@@ -126,6 +127,7 @@ class EntryStore:
         clock: Clock,
         cache: WriteCache,
         read_cache: ReadCache,
+        ahead: ReadAhead,
         states: LocalLedgerStates,
         index: LedgerIndex,
         logs: EntryLogs,
@@ -136,6 +138,7 @@ class EntryStore:
         self.instance_id = instance_id
         self.cache = cache
         self.read_cache = read_cache
+        self.ahead = ahead
         self.states = states
         self.index = index
         self.logs = logs
@@ -143,7 +146,7 @@ class EntryStore:
         self.journal = journal
         self.limbo = limbo
         self.reader = Reader(
-            cache=cache, read_cache=read_cache, states=states, index=index, logs=logs
+            cache=cache, read_cache=read_cache, states=states, index=index, logs=logs, ahead=ahead
         )
         self.counters = StoreCounters()
         self.add_seconds = Operation()
@@ -580,6 +583,7 @@ class EntryStore:
         """Write everything out and close. Nothing may be added after this."""
         await self.journal.stop()
         await self.checkpointer.checkpoint(self.journal)
+        await self.ahead.stop()
         await self.logs.close()
         await self.index.rows.close()
 
@@ -693,11 +697,18 @@ async def open_store(
     await checkpointer.move_mark(Mark(next_file_id, next_sequence))
     if old_files:
         await files.remove([f"{config.journal_path}/{file_name(file_id)}" for file_id in old_files])
+    read_cache = ReadCache(config.read_cache_size_bytes)
+    limits = ReadAheadLimits(
+        config.read_ahead_batch_entries,
+        config.read_ahead_batch_size_bytes,
+        config.read_ahead_cache_size_bytes,
+    )
     return EntryStore(
         instance_id=instance_id,
         clock=clock,
         cache=cache,
-        read_cache=ReadCache(config.read_cache_size_bytes),
+        read_cache=read_cache,
+        ahead=ReadAhead(tasks, clock, index, logs, limits, read_cache.has),
         states=states,
         index=index,
         logs=logs,

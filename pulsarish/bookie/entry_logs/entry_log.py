@@ -27,16 +27,26 @@ from pulsarish.bookie.ledger_index import LedgerIndex, Location
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.seams import File, Files
 
-__all__ = ["COMPACTION_LANE", "READ_LANE", "RECOVERY_LANE", "Chunk", "EntryLogs"]
+__all__ = [
+    "COMPACTION_LANE",
+    "GAP_BYTES_MAX",
+    "READ_AHEAD_LANE",
+    "READ_LANE",
+    "RECOVERY_LANE",
+    "Chunk",
+    "EntryLogs",
+]
 
 _WRITE_LANE: Final = "entry-log"
 READ_LANE: Final = "entry-read"
 """The lane of readers, and of checks and copies of other bookies."""
+READ_AHEAD_LANE: Final = "read-ahead"
+"""The lane of what readers in order want next."""
 RECOVERY_LANE: Final = "recovery-read"
 """The lane of recovery, of fences, and of adds that may be stored already."""
 COMPACTION_LANE: Final = "compaction"
-# Records this near to each other are read as one span, up to this size.
-_GAP_BYTES_MAX: Final = 4096
+GAP_BYTES_MAX: Final = 4096
+"""Records this near to each other are read as one span, up to ``_SPAN_BYTES_MAX``."""
 _SPAN_BYTES_MAX: Final = 1 << 20
 # Records this large on average are written from where they lie.
 _LARGE_PART_BYTES: Final = 4096
@@ -214,7 +224,7 @@ class EntryLogs:
                 if spans:
                     start, length = spans[-1]
                     if (
-                        offset - start - length <= _GAP_BYTES_MAX
+                        offset - start - length <= GAP_BYTES_MAX
                         and offset + size - start <= _SPAN_BYTES_MAX
                     ):
                         spans[-1] = (start, max(length, offset + size - start))
