@@ -5,9 +5,10 @@
 * ``broker``: a reader of a topic at a broker with one bookie, and a producer of another topic.
 
 The page cache is dropped before each catch-up, which needs root. Printed for each catch-up: MB/s,
-CPU of each process for a MB, reads of entry logs for a MB, and the p99 of publishing before and
-during the catch-up. ``--against TREE`` measures servers from another tree in turn with these. Only
-the medians of several rounds, the CPU and the ratios say something on a machine that is shared.
+the CPU of each process for a MB besides what publishing takes, reads of entry logs for a MB, and
+the p99 of publishing before and during the catch-up. ``--against TREE`` measures servers from
+another tree in turn with these. Only the medians of several rounds, the CPU and the ratios say
+something on a machine that is shared.
 """
 
 from __future__ import annotations
@@ -302,7 +303,12 @@ def measured(
     """Publish, then publish and catch up."""
     stop = SPAWN.Event()
     publisher = live(stop)
-    time.sleep(WARM_SECONDS + BEFORE_SECONDS)
+    time.sleep(WARM_SECONDS)
+    alone = {name: cpu_seconds([pid]) for name, pid in pids.items()}
+    time.sleep(BEFORE_SECONDS)
+    alone = {
+        name: (cpu_seconds([pid]) - alone[name]) / BEFORE_SECONDS for name, pid in pids.items()
+    }
     drop_page_cache()
     before = {name: cpu_seconds([pid]) for name, pid in pids.items()}
     reads, disk = counter(bookie_http, LOG_READS), disk_bytes(pids["bookie"])
@@ -310,13 +316,15 @@ def measured(
     (began, ended), used = cast("tuple[tuple[float, float], float]", reader().result())
     busy, clock = machine_busy_seconds() - busy, time.monotonic() - clock
     found = Caught(began, ended, size_bytes)
-    found.cpu = {name: cpu_seconds([pid]) - before[name] for name, pid in pids.items()}
+    whole = {name: cpu_seconds([pid]) - before[name] for name, pid in pids.items()}
+    # Without what publishing takes.
+    found.cpu = {name: used - alone[name] * clock for name, used in whole.items()}
     found.cpu["reader"] = used
     found.log_reads = counter(bookie_http, LOG_READS) - reads
     found.disk_bytes = disk_bytes(pids["bookie"]) - disk
     stop.set()
     found.live = cast("Took", publisher.result()[0])
-    own = sum(found.cpu.values())
+    own = sum(whole.values()) + used
     found.others_share = max(0.0, busy - own) / clock / (os.cpu_count() or 1)
     return found
 

@@ -219,6 +219,25 @@ class BookieHttp:
             "Entries that readers did not find in the read cache.",
             lambda: kept.misses,
         )
+        ahead = store.ahead
+        read(
+            "pulsarish_bookie_read_ahead_size_bytes",
+            "gauge",
+            "Bytes that are being read ahead of readers, or wait for them.",
+            lambda: ahead.held_bytes,
+        )
+        read(
+            "pulsarish_bookie_read_ahead_entries_total",
+            "counter",
+            "Entries that were read ahead of readers.",
+            lambda: ahead.read_entries,
+        )
+        read(
+            "pulsarish_bookie_read_ahead_hits_total",
+            "counter",
+            "Entries that readers got from what was read ahead.",
+            lambda: ahead.hits,
+        )
         read(
             "pulsarish_bookie_entry_log_reads_total",
             "counter",

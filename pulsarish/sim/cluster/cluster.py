@@ -182,6 +182,8 @@ def _bookie_config(name: str, settings: ClusterSettings, *, wipes: int) -> Booki
         journal_group_size_bytes=1 << 13,
         write_cache_size_bytes=1 << 14,
         read_cache_size_bytes=1 << 14,
+        read_ahead_cache_size_bytes=1 << 13,
+        read_ahead_batch_size_bytes=1 << 11,
         entry_log_size_bytes=1 << 15,
         open_ledgers_max=8,
         open_entry_logs_max=2,

@@ -146,6 +146,8 @@ def bookie_config(name: str) -> BookieConfig:
         journal_group_size_bytes=1 << 13,
         write_cache_size_bytes=1 << 14,
         read_cache_size_bytes=1 << 14,
+        read_ahead_cache_size_bytes=1 << 13,
+        read_ahead_batch_size_bytes=1 << 11,
         entry_log_size_bytes=1 << 15,
         checkpoint_interval_seconds=1.5,
         read_only_free_bytes=1 << 18,

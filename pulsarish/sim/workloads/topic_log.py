@@ -243,6 +243,8 @@ def log_bookie(name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         journal_group_size_bytes=1 << 13,
         write_cache_size_bytes=1 << 14,
         read_cache_size_bytes=1 << 14,
+        read_ahead_cache_size_bytes=1 << 13,
+        read_ahead_batch_size_bytes=1 << 11,
         entry_log_size_bytes=1 << 15,
         read_only_free_bytes=1 << 18,
         reserved_bytes=1 << 17,
