@@ -19,14 +19,14 @@ from pulsarish.chaos.stage import Quorums, Stage, VoidRun
 from pulsarish.chaos.storage import run_as_root
 from pulsarish.runtime.modes import DIRECTORY_MODE
 
-__all__ = ["POWER_SCENARIOS"]
+__all__ = ["POWER_SCENARIOS", "ForgetfulDisk"]
 
 _ANSWER_SECONDS: Final = 30.0
 _BETWEEN_CUTS: Final = 1_000
 """Messages that are acknowledged between two cuts, and on a lying disk before its cut."""
 
 
-class _ForgetfulDisk:
+class ForgetfulDisk:
     """A process of its own that serves the file system under a directory."""
 
     def __init__(self, directory: Path) -> None:
@@ -75,7 +75,7 @@ class _ForgetfulDisk:
 def _mount_forgetful_disks(stage: Stage) -> None:
     for number in range(1, stage.options.bookies + 1):
         name = f"bookie-{number}"
-        disk = _ForgetfulDisk(stage.directory / name / "data")
+        disk = ForgetfulDisk(stage.directory / name / "data")
         stage.at_end.append(disk.close)
         stage.disks[name] = disk.ask
 
