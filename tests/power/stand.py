@@ -100,6 +100,9 @@ class Stand:
         for name in ("metadata", *self.bookies, "broker-1"):
             self.start(name, wait=name == "metadata")
         self.cluster.wait_ready(self.cluster.nodes())
+        self.admin.namespaces.set_policy(
+            "public/default", "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        )
 
     def down(self) -> None:
         if self._client is not None:
