@@ -307,12 +307,12 @@ class LedgerIndex:
         return [None if row is None else _decode_kept(row) for row in found]
 
     async def keep_records(self, kept: Sequence[tuple[int, KeptRecord]]) -> None:
-        """Write copies of ledgers' records, not synced: after a crash they are read again."""
+        """Write copies of ledgers' records, durably."""
         rows = [
             (_record_key(ledger_id), _RECORD_VERSION.pack(each.epoch, each.version) + each.data)
             for ledger_id, each in kept
         ]
-        await self.rows.write(rows, sync=False)
+        await self.rows.write(rows, sync=True)
 
     async def records_after(self, after: int, limit: int) -> list[tuple[int, KeptRecord]]:
         """Return the copies of records of ledgers with an id above ``after``, in order."""

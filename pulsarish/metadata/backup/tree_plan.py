@@ -80,11 +80,7 @@ def plan_tree(
         plan.nodes[paths.cookie(bookie.cookie.bookie_id)] = encode_record(bookie.cookie)
     chains: dict[str, list[LedgerMetadata]] = {}
     for metadata in known.values():
-        plan.ledgers[metadata.ledger_id] = (
-            metadata
-            if metadata.state is LedgerState.CLOSED
-            else msgspec.structs.replace(metadata, restored=True)
-        )
+        plan.ledgers[metadata.ledger_id] = _doubted(metadata)
         if metadata.purpose.kind is PurposeKind.TOPIC and _parsed(metadata.purpose.owner):
             chains.setdefault(metadata.purpose.owner, []).append(metadata)
     topics = {owner: _planned(owner, chain, now_ms) for owner, chain in sorted(chains.items())}
@@ -109,6 +105,13 @@ def plan_tree(
     for topic in plan.topics:
         _add_parents(plan.nodes, topic.name, now_ms)
     return plan
+
+
+def _doubted(metadata: LedgerMetadata) -> LedgerMetadata:
+    """Return the record to write. One of an open ledger may be old: others may hold more of it."""
+    if metadata.state is LedgerState.CLOSED:
+        return metadata
+    return msgspec.structs.replace(metadata, restored=True)
 
 
 def _parsed(owner: str) -> TopicName | None:

@@ -20,6 +20,7 @@ from pulsarish.sim.mutants.hostile import HOSTILE_MUTANTS
 from pulsarish.sim.mutants.journal import JOURNAL_MUTANTS
 from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
 from pulsarish.sim.mutants.letters import LETTER_MUTANTS
+from pulsarish.sim.mutants.lost_metadata import LOST_METADATA_MUTANTS
 from pulsarish.sim.mutants.message_life import LIFE_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
 from pulsarish.sim.mutants.namesakes import NAMESAKE_MUTANTS
@@ -61,6 +62,7 @@ _ALL: Final = (
     *CONTAINMENT_MUTANTS,
     *METADATA_MUTANTS,
     *BACKUP_MUTANTS,
+    *LOST_METADATA_MUTANTS,
     *HOSTILE_MUTANTS,
     *RIGHTS_MUTANTS,
     *FACE_MUTANTS,
