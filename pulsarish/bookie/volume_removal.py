@@ -8,8 +8,8 @@ metadata name this bookie, another volume must say that it has it. Anything that
 does not say so refuses the removal: an open ledger, a deleted one that is not collected yet, and
 the trash.
 
-A first look disturbs no writer: it ends most attempts that are too early. Then all is proved while the
-volume takes no copies, not even from repair. A repair that made copies there before could still
+A first look disturbs no writer: it ends most attempts that are too early. Then all is proved while
+the volume takes no copies, not even from repair. A repair that made copies there before could still
 name the bookie: the record of each ledger with entries there is stored once more, at the version
 that was read, as before stray copies are deleted (``StrayCopies``). A change of the volume's
 journal since the ledgers were listed makes the proof begin again.

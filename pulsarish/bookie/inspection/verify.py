@@ -18,16 +18,16 @@ from pulsarish.bookie.inspection.directories import Damage, Inspected
 from pulsarish.bookie.inspection.journals import (
     check_journal,
     describe,
-    entries_above_mark,
     files_of,
 )
 from pulsarish.bookie.inspection.ledgers import LedgerFacts, ledgers_here
 from pulsarish.bookie.inspection.logs import InspectedLogs, reason_of
+from pulsarish.bookie.inspection.looks import Look, absent_entries, looking_at
 from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import Cookie
+from pulsarish.metadata.records import Cookie, VolumeRecord
 from pulsarish.model.errors import BookieIOError, CorruptData
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.wire.json_record import decode_record
@@ -137,6 +137,7 @@ class Verification:
     Args:
         bookie_id: the bookie's id, for what to do about a finding.
         rate: awaited with the number of bytes that were read.
+        others: the other volumes of the bookie. Only the metadata are compared with them, too.
         progress: called with what is verified now, and how much of it is done.
     """
 
@@ -146,11 +147,13 @@ class Verification:
         bookie_id: str,
         *,
         rate: Callable[[float], Awaitable[None]],
+        others: Sequence[Inspected] = (),
         progress: Callable[[str, int], None] = lambda _what, _done: None,
     ) -> None:
         self.counts = Counts()
         self._inspected = inspected
         self._bookie_id = bookie_id
+        self._whole = [inspected, *others]
         self._rate = rate
         self._progress = progress
         self._findings: dict[tuple[FindingKind, int | str], Finding] = {}
@@ -163,12 +166,16 @@ class Verification:
     def is_wrong(self) -> bool:
         return any(each.is_wrong for each in self._findings.values())
 
-    async def run(self, records: Records | None) -> None:
-        """Verify everything. ``records``: the metadata; ``None``: not against them."""
+    async def run(self, records: Records | None, *, compares: bool = True) -> None:
+        """Verify everything. ``records``: the metadata; ``None``: not against them.
+
+        ``compares``: whether the ledgers of the metadata are looked for. That is about all volumes
+        together.
+        """
         await self._verify_cookies()
         # Before the journal, which only grows.
         cookie = await _stored_cookie(records, self._bookie_id)
-        durable_below = 0 if cookie is None else cookie.journal_position
+        durable_below = 0 if cookie is None else await _durable_below(cookie, self._inspected)
         is_mark_good = await self._verify_journals(durable_below)
         try:
             async with self._opened() as (indexes, _):
@@ -181,8 +188,8 @@ class Verification:
         await self._verify_index()
         if is_mark_good:
             await self._verify_logs()
-            if records is not None:
-                await self._verify_metadata(records)
+            if records is not None and compares:
+                await self._compare(records, cookie)
 
     def _add(self, finding: Finding, key: int | str) -> None:
         found = self._findings.setdefault((finding.kind, key), finding)
@@ -395,7 +402,7 @@ class Verification:
                     if here is not None and here.is_whole
                     else []
                 )
-                absent = await _absent(indexes, chunk.ledger_id, wanted)
+                absent = await absent_entries(indexes, chunk.ledger_id, wanted)
                 read.missing += [(chunk.ledger_id, entry_id) for entry_id in absent]
                 await self._rate(sum(location[2] for location in some))
         return read
@@ -431,7 +438,7 @@ class Verification:
 
     async def _look_for(self, missing: Sequence[tuple[int, int]], path: str) -> None:
         """Add what neither the journal nor the index has by now."""
-        async with self._look() as look:
+        async with looking_at([self._inspected]) as look:
             by_ledger: dict[int, list[int]] = {}
             for ledger_id, entry_id in missing:
                 here = look.facts.get(ledger_id)
@@ -439,7 +446,7 @@ class Verification:
                 if here is not None and here.is_whole and entry_id not in pending:
                     by_ledger.setdefault(ledger_id, []).append(entry_id)
             for ledger_id, entry_ids in by_ledger.items():
-                absent = await _absent(look.indexes, ledger_id, entry_ids)
+                absent = await absent_entries(look.indexes, ledger_id, entry_ids)
                 if absent:
                     self._add(
                         Finding(
@@ -453,19 +460,31 @@ class Verification:
                         ledger_id,
                     )
 
-    @asynccontextmanager
-    async def _look(self) -> AsyncIterator[_Look]:
-        """Yield what is here now."""
-        # The journal first: what leaves it is in the index then.
-        replayed = await entries_above_mark(self._inspected)
-        async with self._opened() as (indexes, _):
-            facts = {each.ledger_id: each for each in await ledgers_here(self._inspected, indexes)}
-            yield _Look(indexes, facts, replayed)
+    async def _compare(self, records: Records, cookie: Cookie | None) -> None:
+        """Compare the metadata with all volumes that the bookie uses."""
+        if cookie is not None and cookie.volumes:
+            self._whole = [
+                each
+                for each in self._whole
+                if (record := await _record_of(cookie, each)) is None or not record.is_lost
+            ]
+        try:
+            await self._verify_metadata(records)
+        except (CorruptData, BookieIOError, OSError) as error:
+            self._add(
+                Finding(
+                    FindingKind.INDEX,
+                    f"the metadata are not compared, as a volume cannot be read: {error}",
+                    _REBUILD,
+                    path=", ".join(each.indexes[0] for each in self._whole),
+                ),
+                "whole",
+            )
 
     async def _verify_metadata(self, records: Records) -> None:
         instance_id = await self._inspected.instance_id()
         # A later look is taken only of what this one lacks.
-        async with self._look() as look:
+        async with looking_at(self._whole) as look:
             await self._find_unnamed(records, look)
             async for branch in ledger_ids(records):
                 for first in range(0, len(branch), _PAGE_ENTRIES):
@@ -477,7 +496,7 @@ class Verification:
                     self.counts.metadata_ledgers += len(some)
                     self._progress("ledgers of the metadata compared", self.counts.metadata_ledgers)
 
-    async def _find_unnamed(self, records: Records, look: _Look) -> None:
+    async def _find_unnamed(self, records: Records, look: Look) -> None:
         local = [each.ledger_id for each in look.facts.values() if not each.is_trashed]
         for first in range(0, len(local), _PAGE_ENTRIES):
             some = local[first : first + _PAGE_ENTRIES]
@@ -528,7 +547,7 @@ class Verification:
     ) -> None:
         """Add what is still missing: the ledger may have been deleted, or repaired."""
         named = await self._named(records, instance_id, suspects)
-        async with self._look() as look:
+        async with looking_at(self._whole) as look:
             missing = await look.without_entries(instance_id, named)
         for ledger_id, entry_ids in missing.items():
             is_here = ledger_id in look.facts or ledger_id in look.replayed
@@ -546,62 +565,27 @@ class Verification:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What a bookie had at one time. ``replayed``: entries that a start would take from the
-    journal, by ledger.
-    """
-
-    indexes: Sequence[LedgerIndex]
-    facts: dict[int, LedgerFacts]
-    replayed: dict[int, dict[int, None]]
-
-    async def without_entries(
-        self, instance_id: str, named: Sequence[LedgerMetadata]
-    ) -> dict[int, list[int]]:
-        """Return the entries that each of these closed ledgers should have here and has not.
-
-        A ledger in the trash or in limbo is left out: the bookie repairs these by itself.
-        """
-        found: dict[int, list[int]] = {}
-        for ledger in named:
-            here = self.facts.get(ledger.ledger_id)
-            if here is not None and (here.is_trashed or here.limbo):
-                continue
-            pending = self.replayed.get(ledger.ledger_id, {})
-            entry_ids: list[int] = []
-            for first in range(0, ledger.last_entry + 1, _PAGE_ENTRIES):
-                last = min(first + _PAGE_ENTRIES - 1, ledger.last_entry)
-                wanted = [
-                    entry_id
-                    for entry_id in range(first, last + 1)
-                    if entry_id not in pending and instance_id in ledger.write_set(entry_id)
-                ]
-                entry_ids += await _absent(self.indexes, ledger.ledger_id, wanted)
-            if entry_ids:
-                found[ledger.ledger_id] = entry_ids
-        return found
-
-
 _REBUILD: Final = "pulsarish storage rebuild-index, with the bookie stopped"
 _RESTORE: Final = 'put the file back, or start the bookie once with journal_corruption = "limbo"'
+
+
+async def _record_of(cookie: Cookie, volume: Inspected) -> VolumeRecord | None:
+    """Return what the metadata know of one of several volumes, which its cookie names."""
+    try:
+        own = await volume.cookie_in(volume.ledgers[0])
+    except (CorruptData, OSError):
+        own = None
+    return None if own is None else cookie.volumes.get(own.volume)
+
+
+async def _durable_below(cookie: Cookie, volume: Inspected) -> int:
+    """Return below which record the journal of a volume was durable, as the metadata know."""
+    if not cookie.volumes:
+        return cookie.journal_position
+    record = await _record_of(cookie, volume)
+    return 0 if record is None else record.journal_position
 
 
 async def _stored_cookie(records: Records | None, bookie_id: str) -> Cookie | None:
     found = None if records is None else await records.get(paths.cookie(bookie_id), Cookie)
     return None if found is None else found[0]
-
-
-async def _absent(
-    indexes: Sequence[LedgerIndex], ledger_id: int, entry_ids: Sequence[int]
-) -> list[int]:
-    """Return those of the entries that no index has."""
-    if not entry_ids:
-        return []
-    keys = [entry_key(ledger_id, entry_id) for entry_id in entry_ids]
-    places = [await each.locations(keys) for each in indexes]
-    return [
-        entry_id
-        for number, entry_id in enumerate(entry_ids)
-        if all(found[number] is None for found in places)
-    ]

@@ -26,6 +26,7 @@ from pulsarish.runtime.seams import KeyValueIndex, Locked
 __all__ = [
     "Rows",
     "bookie_config",
+    "bookie_volumes",
     "check_directories",
     "has_several_volumes",
     "inspect",
@@ -43,13 +44,33 @@ def bookie_config(command: F) -> F:
 
     The command gets them as ``config``, with one volume.
     """
-
-    @config_options
-    @click.option(
-        "--volume",
-        metavar="DIR",
-        help="Of a bookie with several volumes: the ledger directory of the one to use.",
+    words = "Of a bookie with several volumes: the ledger directory of the one to use."
+    return _with_volume(
+        command, words, lambda config, volume: {"config": _one_volume(config, volume)}
     )
+
+
+def bookie_volumes(command: F) -> F:
+    """Add the options of a bookie, and the choice of one of its volumes.
+
+    The command gets the configuration of each volume as ``volumes``, and as ``wanted`` those of
+    them that were chosen: all, unless one was named.
+    """
+
+    def pick(config: BookieConfig, volume: str | None) -> dict[str, Any]:
+        volumes = config.volumes()
+        wanted = volumes if volume is None else [_one_volume(config, volume)]
+        return {"volumes": volumes, "wanted": wanted}
+
+    words = "Of a bookie with several volumes: the ledger directory of one; default: all."
+    return _with_volume(command, words, pick)
+
+
+def _with_volume(
+    command: F, words: str, pick: Callable[[BookieConfig, str | None], dict[str, Any]]
+) -> F:
+    @config_options
+    @click.option("--volume", metavar="DIR", help=words)
     @functools.wraps(command)
     def run(
         *,
@@ -61,7 +82,7 @@ def bookie_config(command: F) -> F:
     ) -> Any:
         config = load_config(BookieConfig, "bookie", toml_path, overrides, show=print_config)
         click.get_current_context().meta[_VOLUMES] = len(config.volumes())
-        return command(config=_one_volume(config, volume), **given)
+        return command(**pick(config, volume), **given)
 
     return cast(F, run)
 

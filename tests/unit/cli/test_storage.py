@@ -107,9 +107,6 @@ def test_one_of_several_volumes_is_named(disks: BookieDisks) -> None:
     found = disks.command("ledger", "list", "--volume", ledgers, *lists)
     assert found.exit_code == 0, found.output
     assert found.output == disks.command("ledger", "list").output
-    whole = disks.command("verify", "--metadata", "--volume", ledgers, *lists)
-    assert whole.exit_code == 2
-    assert "has several volumes; leave it out" in whole.output
 
 
 def test_a_running_bookie_is_read_beside_its_lock(tmp_path: Path) -> None:

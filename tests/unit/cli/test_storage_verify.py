@@ -115,6 +115,47 @@ def test_a_whole_bookie_has_no_findings(disks: BookieDisks) -> None:
     assert "nothing is wrong" in result.output
 
 
+def test_several_volumes_are_compared_with_the_metadata_together(
+    disks: BookieDisks, tmp_path: Path
+) -> None:
+    other = BookieDisks(tmp_path / "other")
+
+    async def add(store: EntryStore) -> None:
+        await other.add(store, [make_record(7, entry, b"other") for entry in range(4)])
+        await store.checkpoint()
+
+    other.with_store(add)
+    lists = [
+        f"--set={kind}_directories={mine},{theirs}"
+        for kind, mine, theirs in zip(
+            ("journal", "ledger", "index"), disks.directories, other.directories, strict=True
+        )
+    ]
+    put_ledgers(disks, *(ledger(each, ENTRIES - 1) for each in LEDGERS), ledger(5, 3), ledger(7, 3))
+    status, counts, findings = verified(disks, "--metadata", *lists)
+    assert (status, findings) == (0, [])
+    assert (counts["ledgers"], counts["index_entries"], counts["metadata_ledgers"]) == (3, 84, 4)
+    one = ("--volume", other.config.ledger_path)
+    assert verified(disks, *one, *lists)[1]["index_entries"] == 4
+    # What no volume has is missing, whichever of them is verified.
+    put_ledgers(disks, ledger(8, 0))
+    for words in ((), one):
+        status, _, (missing,) = verified(disks, "--metadata", *words, *lists)
+        assert (status, missing["finding"], missing["ledger"]) == (1, "ledger-missing", 8)
+    # The bookie says itself that it does not know: a volume was lost.
+    limbo = '{"ledgers_below":0,"reason":"r","times":1,"absent_below":9,"lost":["1"]}'
+    Path(f"{other.config.ledger_path}/limbo").write_text(limbo)
+    assert verified(disks, "--metadata", *lists)[0] == 0
+    # A volume that cannot be read is named, and then nothing is missed.
+    shutil.rmtree(f"{other.config.index_path}/rows", ignore_errors=True)
+    Path(f"{other.config.ledger_path}/limbo").write_text("damaged")
+    status, _, findings = verified(
+        disks, "--metadata", "--volume", disks.config.ledger_path, *lists
+    )
+    assert (status, [each["finding"] for each in findings]) == (1, ["index"])
+    assert "the metadata are not compared" in findings[0]["reason"]
+
+
 def test_copies_that_the_metadata_do_not_name_are_not_missed(disks: BookieDisks) -> None:
     async def drop(store: EntryStore) -> None:
         page = await store.index.entry_locations(LEDGERS[0], 0, ENTRIES)
