@@ -48,11 +48,10 @@ async def state_of(client: Client, bookie: Bookie, volume: Volume) -> DrainState
 
 async def until_drained(client: Client, bookie: Bookie, volume: Volume) -> None:
     for _ in range(300):
-        state = await state_of(client, bookie, volume)
-        if state.is_drained:
+        if (await state_of(client, bookie, volume)).is_drained:
             return
         await client.do(client.world.clock.sleep(0.2))
-    raise AssertionError(f"not drained: {state}")
+    raise AssertionError(f"not drained: {await state_of(client, bookie, volume)}")
 
 
 async def those_in(cluster: Repaired, name: str, volume: Volume, ids: list[int]) -> list[int]:
@@ -150,7 +149,7 @@ async def remove(client: Client, bookie: Bookie, volume: Volume) -> str:
         await client.do(client.world.clock.sleep(0.2))
         state = await client.do(client.ledgers.control.volume(bookie.instance_id, directory))
     assert state.removed is not bool(state.refusal)
-    return state.refusal
+    return str(state.refusal)
 
 
 def test_a_drained_volume_is_removed_and_the_next_start_is_without_it() -> None:
