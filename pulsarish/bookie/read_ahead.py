@@ -18,7 +18,7 @@ another one may be about to use: without room nothing is read ahead.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -36,6 +36,9 @@ _IDLE_SECONDS: Final = 5.0
 _WALKS_MAX: Final = 256
 _PIECES_MAX: Final = 2  # the one that the reader is taking, and the next one
 _READS_MIN: Final = 2
+# The index is asked for several pieces of few entries at once: one look-up takes two changes of
+# threads, and each of its rows a hundredth of one.
+_ROWS_MIN: Final = 64
 # With more bookies than copies, each has only some of a ledger's entries.
 _SKIPPED_MAX: Final = 16
 _ENTRY_BYTES: Final = 250
@@ -81,6 +84,8 @@ class Walk:
     is_at_end: bool = False
     """Whether the logs had nothing from ``ahead_to`` on."""
     pieces: list[_Piece] = field(default_factory=list)
+    rows: deque[tuple[int, Location]] = field(default_factory=deque)
+    """Entries from ``ahead_to`` on, and where they lay when the index was asked."""
 
 
 class ReadAhead:
@@ -171,6 +176,7 @@ class ReadAhead:
                 self._drop_piece(piece)
         if next_entry > walk.ahead_to:
             walk.ahead_to, walk.is_at_end = next_entry, False
+            walk.rows.clear()
         if not entries:
             return
         walk.entry_bytes = size_bytes / entries
@@ -217,11 +223,17 @@ class ReadAhead:
         """Return the places of a piece, and reserve the memory that it really takes."""
         limits = self._limits
         count = min(limits.entries_max, int(limits.piece_bytes / max(1.0, walk.entry_bytes)) + 1)
+        if len(walk.rows) < count:
+            first = walk.rows[-1][0] + 1 if walk.rows else piece.first
+            walk.rows += await self._index.entry_locations(
+                walk.ledger_id, first, max(count, _ROWS_MIN)
+            )
+        while walk.rows and walk.rows[0][0] < walk.next_entry:  # the reader was faster
+            _ = walk.rows.popleft()
         places: list[Location] = []
         span_bytes, end = 0, (-1, 0)
-        for entry_id, place in await self._index.entry_locations(
-            walk.ledger_id, piece.first, count
-        ):
+        while walk.rows and len(places) < limits.entries_max:
+            entry_id, place = walk.rows[0]
             log_id, offset, size = place
             gap = offset - end[1] if log_id == end[0] else 0
             need = size + (gap if 0 < gap <= GAP_BYTES_MAX else 0)
@@ -231,6 +243,7 @@ class ReadAhead:
             end = log_id, offset + size
             places.append(place)
             piece.last = entry_id
+            _ = walk.rows.popleft()
         held_bytes = span_bytes + len(places) * _ENTRY_BYTES
         if self.held_bytes - piece.held_bytes + held_bytes > limits.all_bytes:
             places, held_bytes = [], 0  # one entry that is larger than a piece
@@ -240,6 +253,7 @@ class ReadAhead:
             walk.ahead_to = max(walk.ahead_to, piece.last + 1)
         else:
             walk.is_at_end = True
+            walk.rows.clear()
         return places
 
     def _drop(self, walk: Walk) -> None:
@@ -251,6 +265,7 @@ class ReadAhead:
         for piece in walk.pieces:
             self._drop_piece(piece)
         walk.pieces = []
+        walk.rows.clear()
 
     def _drop_piece(self, piece: _Piece) -> None:
         """Drop a piece. One that is being read keeps its bytes until that ends."""
