@@ -92,6 +92,11 @@ class Bookies:
         row = self._registered.get(member)
         return row is not None and ledger_id < row.limbo_below_ledger
 
+    @property
+    def limbo_below(self) -> int:
+        """No registered bookie is in limbo for a ledger from this id on."""
+        return max((row.limbo_below_ledger for row in self._registered.values()), default=0)
+
     def limbo_times(self, member: str) -> int:
         """How often a registered bookie has entered limbo; 0 for an unregistered one."""
         row = self._registered.get(member)

@@ -151,7 +151,7 @@ class LedgerClient:
         self._check_open()
         check_quorums(ensemble_size, write_quorum, ack_quorum)
         self._warn_of_weak_quorum(write_quorum, ack_quorum)
-        ledger_id = await self._ids.next_id(above=above)
+        ledger_id = await self._ids.next_id(above=above, limbo_below=self.bookies.limbo_below)
         ensemble = self._pool.placement.ensemble(
             self.bookies.candidates(),
             ensemble_size,

@@ -23,8 +23,12 @@ class LedgerIdAllocator:
         self._end = 0
         self._drawing = asyncio.Lock()
 
-    async def next_id(self, *, above: int = -1) -> int:
+    async def next_id(self, *, above: int = -1, limbo_below: int = 0) -> int:
         """Return an id greater than ``above``, an id that this or another process has already used.
+
+        Args:
+            limbo_below: a bookie may have lost ledgers below this id, and refuses what writers add
+                to them, made or not. The ids of the present block below it are left unused.
 
         When the request for a block gets no answer, the block is lost; it is never used again.
 
@@ -32,7 +36,7 @@ class LedgerIdAllocator:
         """
         async with self._drawing:
             # Another process may have drawn a newer block since, and ``above`` may come from it.
-            self._next = max(self._next, min(above + 1, self._end))
+            self._next = max(self._next, min(max(above + 1, limbo_below), self._end))
             if self._next == self._end:
                 drawn = await self._records.update(paths.LEDGER_IDS, LedgerIds, self._draw)
                 assert drawn is not None

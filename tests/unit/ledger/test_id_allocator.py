@@ -37,4 +37,12 @@ def test_ids_are_never_given_twice_and_grow_where_asked() -> None:
         assert await draw("b", second, above=6) == 9
         assert await draw("a", first, above=2) == 7
 
+        async def draw_above_limbo(limbo_below: int) -> int:
+            return await sim.nodes["a"].run(lambda _: first.next_id(limbo_below=limbo_below))
+
+        assert await draw_above_limbo(8) == 8
+        assert await draw_above_limbo(12) == 12, "the rest of the block may be in limbo"
+        assert await draw_above_limbo(12) == 13
+        assert await draw_above_limbo(1_000_000) == 15, "nothing is skipped that was not drawn"
+
     sim.run(scenario)

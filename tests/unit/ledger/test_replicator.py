@@ -84,6 +84,9 @@ class Bookies:
     def quarantine(self, member: str) -> None:
         pass
 
+    def may_lack(self, _member: str, _ledger_id: int) -> bool:
+        return False
+
 
 class Pool:
     """One stream to each bookie, shared by all ledgers."""
