@@ -270,9 +270,11 @@ class Auditor:
                 missing_members += gaps.missing
                 unanswered.update(gaps.unanswered)
                 await self._asked_rate.take(gaps.asked_count)
-            missing_members += await self._ledgers.in_limbo(
-                metadata.ledger_id, [member for member in members if member not in missing_members]
-            )
+            if not walk.spares_open or metadata.state is LedgerState.CLOSED:
+                missing_members += await self._ledgers.in_limbo(
+                    metadata.ledger_id,
+                    [member for member in members if member not in missing_members],
+                )
             below_policy = metadata.write_quorum < metadata.requested_write_quorum
             if missing_members or below_policy:
                 self.counts.ledgers_published += await self._ledgers.publish_found(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 __all__ = ["AuditorCore", "Walk"]
+
+_LIMBO_AGAIN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +16,15 @@ class Walk:
     """One look through all ledgers.
 
     ``limbo``: bookies that may have lost entries, and for which time; ``asks_bookies``: members are
-    asked for entries too.
+    asked for entries too; ``spares_open``: what open ledgers have in limbo can wait until they are
+    closed.
     """
 
     reason: str
     lost: tuple[str, ...]
     limbo: Mapping[str, int] = field(default_factory=dict)
     asks_bookies: bool = False
+    spares_open: bool = False
 
 
 class AuditorCore:
@@ -41,6 +46,10 @@ class AuditorCore:
         self._entry_check_due = now + entry_check_seconds
         self._audited: dict[str, None] = {}
         self._audited_limbos: dict[str, int] = {}
+        # A bookie may not have answered, and a ledger may have been made by a client that did not
+        # know of the limbo yet. The waits between looks double.
+        self._limbo_wait = _LIMBO_AGAIN_SECONDS
+        self._limbo_due = now
 
     def due(
         self,
@@ -71,6 +80,9 @@ class AuditorCore:
             return Walk(f"may have lost entries: {', '.join(doubtful)}", *both)
         if now >= self._bookie_check_due:
             return Walk("it is time to look through all ledgers", *both)
+        if limbo and now >= self._limbo_due:
+            who = ", ".join(limbo)
+            return Walk(f"ledgers may be in limbo since: {who}", *both, spares_open=True)
         return None
 
     def walked(self, walk: Walk, now: float) -> None:
@@ -79,6 +91,12 @@ class AuditorCore:
         Ledgers of bookies that were lost after its beginning are looked for again.
         """
         self._audited = dict.fromkeys(walk.lost)
+        if walk.limbo and walk.limbo != self._audited_limbos:
+            self._limbo_wait = _LIMBO_AGAIN_SECONDS
+            self._limbo_due = now + self._limbo_wait
+        elif walk.spares_open:
+            self._limbo_wait = min(2 * self._limbo_wait, self._bookie_check_seconds)
+            self._limbo_due = now + self._limbo_wait
         self._audited_limbos = dict(walk.limbo)
         self._bookie_check_due = now + self._bookie_check_seconds
         if walk.asks_bookies:

@@ -18,7 +18,7 @@ from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.ledger_index import LedgerIndex, entry_key
-from pulsarish.ledger.bookie_control import BookieControl
+from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.repair.copy_probe import MissingCopies
 from pulsarish.ledger.repair.repair import LedgerRepair
@@ -986,6 +986,33 @@ def test_no_bookie_in_limbo_for_a_ledger_takes_the_place_of_a_member() -> None:
         await client.append(writer, entries(10))
         assert spare not in writer.metadata.last_segment.members
         await client.do(writer.close())
+
+    play(scenario)
+
+
+def test_a_bookie_in_limbo_that_did_not_answer_the_auditor_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3)
+        client = await cluster.client()
+        ledger = await written(client)
+        member = ledger.metadata.last_segment.members[0]
+        silent = [True]
+        read_lac = BookieControl.read_lac
+
+        async def held(self: BookieControl, asked: str, ledger_id: int) -> object:
+            if silent[0] and asked == member:
+                raise NoAnswer(f"{asked} is silent")
+            return await read_lac(self, asked, ledger_id)
+
+        monkeypatch.setattr(BookieControl, "read_lac", held)
+        await restarted_in_limbo(cluster, member)
+        await client.do(client.world.clock.sleep(30.0))
+        silent[0] = False
+        assert await client.do(client.ledgers.in_limbo(ledger.ledger_id, [member])) == [member]
+        await client.do(client.world.clock.sleep(120.0))
+        assert await client.do(client.ledgers.in_limbo(ledger.ledger_id, [member])) == []
 
     play(scenario)
 

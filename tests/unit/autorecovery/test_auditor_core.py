@@ -54,14 +54,41 @@ def test_bookies_are_asked_at_long_intervals() -> None:
     assert not again.asks_bookies
 
 
-def test_a_bookie_in_limbo_is_looked_for_once() -> None:
+def test_a_bookie_in_limbo_is_looked_for_at_once() -> None:
     plan = core()
     walk = plan.due([], {"a": 1}, 5.0)
     assert walk is not None
-    assert (walk.lost, walk.limbo) == ((), {"a": 1})
+    assert (walk.lost, walk.limbo, walk.spares_open) == ((), {"a": 1}, False)
     plan.walked(walk, 5.0)
     assert plan.due([], {"a": 1}, 6.0) is None
     assert plan.due([], {"a": 2}, 6.0) is not None
+
+
+def test_ledgers_in_limbo_are_looked_for_again_and_again() -> None:
+    """A bookie may not have answered, and a ledger may have been made by a client that did not
+    know of the limbo yet.
+    """
+    plan = AuditorCore(
+        delay_seconds=10, bookie_check_seconds=86_400, entry_check_seconds=604_800, now=0.0
+    )
+    walks = []
+    for now in range(1, 7_200):
+        walk = plan.due([], {"a": 1}, float(now))
+        if walk is not None:
+            plan.walked(walk, float(now))
+            walks.append(now)
+            assert walk.spares_open is (len(walks) > 1), "open ledgers keep their writers"
+    assert walks == [1, 61, 181, 421, 901, 1_861, 3_781]
+    assert plan.due([], {}, 7_621.0) is None, "its process is away: nothing can be asked"
+    walk = plan.due([], {"a": 1}, 7_622.0)
+    assert walk is not None
+    plan.walked(walk, 7_622.0)
+    walk = plan.due([], {"a": 2}, 7_623.0)
+    assert walk is not None
+    assert not walk.spares_open
+    plan.walked(walk, 7_623.0)
+    assert plan.due([], {"a": 2}, 7_682.0) is None
+    assert plan.due([], {"a": 2}, 7_683.0) is not None
 
 
 def test_an_operator_may_ask_for_a_look_at_any_time() -> None:
