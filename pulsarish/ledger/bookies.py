@@ -92,10 +92,12 @@ class Bookies:
         row = self._registered.get(member)
         return row is not None and ledger_id < row.limbo_below_ledger
 
-    @property
-    def limbo_below(self) -> int:
-        """No registered bookie is in limbo for a ledger from this id on."""
-        return max((row.limbo_below_ledger for row in self._registered.values()), default=0)
+    def in_no_doubt_from(self, members: Sequence[str]) -> int:
+        """Return the first id of which no registered one of these bookies is in doubt, nor of any
+        above.
+        """
+        rows = [self._registered.get(member) for member in members]
+        return max((row.limbo_below_ledger for row in rows if row is not None), default=0)
 
     def limbo_times(self, member: str) -> int:
         """How often a registered bookie has entered limbo; 0 for an unregistered one."""

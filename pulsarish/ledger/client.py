@@ -151,7 +151,6 @@ class LedgerClient:
         self._check_open()
         check_quorums(ensemble_size, write_quorum, ack_quorum)
         self._warn_of_weak_quorum(write_quorum, ack_quorum)
-        ledger_id = await self._ids.next_id(above=above, limbo_below=self.bookies.limbo_below)
         ensemble = self._pool.placement.ensemble(
             self.bookies.candidates(),
             ensemble_size,
@@ -161,6 +160,9 @@ class LedgerClient:
             down_count=self.bookies.down_count(),
             read_only_reasons=self.bookies.read_only_reasons(),
         )
+        # A bookie in limbo tells the writer of a ledger that it is fenced.
+        clear_of = self.bookies.in_no_doubt_from(ensemble.members)
+        ledger_id = await self._ids.next_id(above=above, clear_of=clear_of)
         metadata = LedgerMetadata(
             ledger_id=ledger_id,
             ensemble_size=len(ensemble.members),

@@ -21,14 +21,15 @@ class LedgerIdAllocator:
         self._block = block
         self._next = 0
         self._end = 0
+        self._in_vain = 0
         self._drawing = asyncio.Lock()
 
-    async def next_id(self, *, above: int = -1, limbo_below: int = 0) -> int:
+    async def next_id(self, *, above: int = -1, clear_of: int = 0) -> int:
         """Return an id greater than ``above``, an id that this or another process has already used.
 
-        Args:
-            limbo_below: a bookie may have lost ledgers below this id, and refuses what writers add
-                to them, made or not. The ids of the present block below it are left unused.
+        ``clear_of``: from this id on the bookies of the ledger are in no doubt. The rest of a block
+        below it is given up. A bookie may be in doubt about ids that no metadata gave out; where
+        the next block is below them, too, the id is, and no further block is given up for them.
 
         When the request for a block gets no answer, the block is lost; it is never used again.
 
@@ -36,12 +37,18 @@ class LedgerIdAllocator:
         """
         async with self._drawing:
             # Another process may have drawn a newer block since, and ``above`` may come from it.
-            self._next = max(self._next, min(max(above + 1, limbo_below), self._end))
+            self._next = max(self._next, min(above + 1, self._end))
+            if clear_of > max(self._next, self._in_vain):
+                self._next = min(clear_of, self._end)
             if self._next == self._end:
                 drawn = await self._records.update(paths.LEDGER_IDS, LedgerIds, self._draw)
                 assert drawn is not None
                 self._end = drawn[0].next_id
                 self._next = self._end - self._block
+                if clear_of < self._end:
+                    self._next = max(self._next, clear_of)
+                else:
+                    self._in_vain = clear_of
             assert self._next > above, (
                 f"ledger id {above} was never given out: blocks end at {self._end}"
             )

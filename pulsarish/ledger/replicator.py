@@ -363,7 +363,7 @@ class Replicator:
 
     def _usable(self, index: int, members: Sequence[str]) -> list[Candidate]:
         """Return the bookies that may take a place, taken ones too."""
-        bookies, ledger_id = self._pool.bookies, self.core.metadata.ledger_id
+        bookies = self._pool.bookies
         # A bookie at the address of another member is that member's machine without its data. It
         # may take only that member's place. With two places, one machine's answers would count
         # twice, and its loss could take a whole write quorum.
@@ -375,8 +375,8 @@ class Replicator:
             for candidate in bookies.candidates()
             if self._pool.usable(candidate.member)
             and bookies.book.get(candidate.member) not in others
-            # One in limbo refuses what a writer adds, which would end the writer.
-            and (self._recovery or not bookies.may_lack(candidate.member, ledger_id))
+            # It would answer that the ledger is fenced. What recovery writes it takes.
+            and (self._recovery or not bookies.may_lack(candidate.member, self._ledger_id))
         ]
 
     def _replacement(self, index: int, members: Sequence[str]) -> str | None:

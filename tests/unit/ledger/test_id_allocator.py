@@ -37,12 +37,18 @@ def test_ids_are_never_given_twice_and_grow_where_asked() -> None:
         assert await draw("b", second, above=6) == 9
         assert await draw("a", first, above=2) == 7
 
-        async def draw_above_limbo(limbo_below: int) -> int:
-            return await sim.nodes["a"].run(lambda _: first.next_id(limbo_below=limbo_below))
+    sim.run(scenario)
 
-        assert await draw_above_limbo(8) == 8
-        assert await draw_above_limbo(12) == 12, "the rest of the block may be in limbo"
-        assert await draw_above_limbo(12) == 13
-        assert await draw_above_limbo(1_000_000) == 15, "nothing is skipped that was not drawn"
+
+def test_ids_of_which_a_bookie_is_in_doubt_are_given_up_but_not_for_made_up_ones() -> None:
+    sim = Simulation(1)
+
+    async def scenario() -> None:
+        async def draw(world: World) -> list[int]:
+            ids = LedgerIdAllocator(Records(world.metadata, world.clock, world.random), 10)
+            in_doubt = [0, 2, 2, 10, 15, 15, 1 << 40, 1 << 40, 1 << 40]
+            return [await ids.next_id(clear_of=clear_of) for clear_of in in_doubt]
+
+        assert await sim.node("a").run(draw) == [0, 2, 3, 10, 15, 16, 20, 21, 22]
 
     sim.run(scenario)

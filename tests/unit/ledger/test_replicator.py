@@ -78,14 +78,14 @@ class Bookies:
     def candidates(self) -> list[Candidate]:
         return self.describe(self.spare)
 
+    def may_lack(self, _member: str, _ledger_id: int) -> bool:
+        return False
+
     def describe(self, members: Sequence[str]) -> list[Candidate]:
         return [Candidate(member, host=member) for member in members]
 
     def quarantine(self, member: str) -> None:
         pass
-
-    def may_lack(self, _member: str, _ledger_id: int) -> bool:
-        return False
 
 
 class Pool:

@@ -1,0 +1,65 @@
+"""Writers and a bookie in limbo, which answers "fenced" to the writer of each ledger that it is in
+doubt about. Brokers draw ids in blocks: those that they drew before are in doubt, too.
+"""
+
+from __future__ import annotations
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.records import LedgerIds
+from pulsarish.sim.world.world import Simulation
+from tests.simulation.test_autorecovery import Repaired, written
+from tests.simulation.test_ledger_scripts import Client, entries, play
+
+
+async def into_limbo(cluster: Repaired, client: Client, name: str) -> None:
+    """As after ``storage rebuild-index``: for all ids that were given out."""
+    records = Records(client.world.metadata, client.world.clock, client.world.random)
+    found = await client.do(records.get(paths.LEDGER_IDS, LedgerIds))
+    assert found is not None
+    node = cluster.sim.nodes[name]
+
+    async def enter(_world: object) -> None:
+        await cluster.running[name].store.limbo.enter(found[0].next_id, "a test says so")
+
+    await node.run(enter)
+    node.crash()
+    node.revive()
+    await client.do(client.world.clock.sleep(5.0))
+    assert client.ledgers.bookies.may_lack(cluster.running[name].instance_id, 0)
+
+
+def test_a_new_ledger_gets_an_id_of_which_its_bookies_are_in_no_doubt() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3)
+        client = await cluster.client()
+        before = await written(client)
+        await into_limbo(cluster, client, "b1")
+        for _ in range(3):
+            writer, _ = await client.create(3, 3, 2)
+            await client.append(writer, entries(30))
+            await client.do(client.world.clock.sleep(1.0))
+            await client.append(writer, entries(30))
+            assert writer.ledger_id > before.ledger_id
+            await client.do(writer.close())
+
+    play(scenario)
+
+
+def test_a_bookie_in_limbo_replaces_nobody_in_a_ledger_that_it_is_in_doubt_about() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4)
+        client = await cluster.client()
+        writer, _ = await client.create(3, 3, 2)
+        await client.append(writer, entries(10))
+        members = writer.metadata.last_segment.members
+        names = {cluster.name_of(member) for member in members}
+        (spare,) = set(cluster.running) - names
+        await into_limbo(cluster, client, spare)
+        cluster.lose(members[0])
+        await client.append(writer, entries(10))
+        await client.do(client.world.clock.sleep(2.0))
+        await client.append(writer, entries(10))
+        assert cluster.running[spare].instance_id not in writer.metadata.last_segment.members
+
+    play(scenario)
