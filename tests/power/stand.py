@@ -162,9 +162,7 @@ class Stand:
         """Run ``pulsarish``; with a hook it may be killed."""
         command = [sys.executable, "-m", "pulsarish", *words]
         if hook is None:
-            return subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=180
-            )
+            return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
         with hook.preloaded():
             return self.command(*words)
 

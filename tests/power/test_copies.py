@@ -87,7 +87,7 @@ def under_fault(stand: Stand, victim: str, at: int, *words: str) -> int:
     count = hook.count
     hook.disarm()
     if status:
-        print(f"{words[1]} with {victim} killed: {command.output}", flush=True)  # noqa: T201
+        print(f"{words[1]} with {victim} killed: {command.output}", flush=True)
         until("it is done when given again", lambda: not Command(stand, *words).finish(), 120)
     return count
 
@@ -119,13 +119,13 @@ def test_copies_move_although_a_node_is_killed_at_a_sync(stand: Stand, victim: s
     leaves = decommission(stand, victim, 0, f"{victim}-0")
     joins = rebalance(stand, victim, 0)
     check(stand)
-    print(f"{victim}: {leaves} calls to decommission, {joins} to rebalance")  # noqa: T201
+    print(f"{victim}: {leaves} calls to decommission, {joins} to rebalance")
     for number, (leaving, joining) in enumerate(
         zip(sampled(leaves, 2), sampled(joins, 2), strict=False), start=1
     ):
         decommission(stand, victim, leaving, f"{victim}-{number}")
-        print(f"decommission {leaving}: {stand.hooks[victim].hit}", flush=True)  # noqa: T201
+        print(f"decommission {leaving}: {stand.hooks[victim].hit}", flush=True)
         check(stand)
         rebalance(stand, victim, joining)
-        print(f"rebalance {joining}: {stand.hooks[victim].hit}", flush=True)  # noqa: T201
+        print(f"rebalance {joining}: {stand.hooks[victim].hit}", flush=True)
         check(stand)

@@ -1,6 +1,6 @@
-"""A bookie that holds the only copy of everything is killed (SIGKILL) at each of its syncs: all that
-was acknowledged is read afterwards, once each, and nothing is wrong on its disks. The same on a
-disk that at this moment forgets what was not synced.
+"""A bookie that holds the only copy of everything is killed (SIGKILL) at each of its syncs: all
+that was acknowledged is read afterwards, once each, and nothing is wrong on its disks. The same on
+a disk that at this moment forgets what was not synced.
 
 In each round the bookie is killed at another boundary. POWER_ALL=1 takes all boundaries.
 """
@@ -131,7 +131,7 @@ def test_everything_is_there_after_a_kill_at_a_sync(stand: Stand, name: str) -> 
         topic = f"{name}-{number}"
         OPERATIONS[name](stand, topic, number)
         hits += bool(hook.hit)
-        print(f"{name} {number} of {total}: {hook.hit}", flush=True)  # noqa: T201
+        print(f"{name} {number} of {total}: {hook.hit}", flush=True)
         stand.verify(BOOKIE)
         stand.read(topic)
     assert hits
