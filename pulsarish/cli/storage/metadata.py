@@ -132,6 +132,11 @@ def save_records(file: Path, place: Path) -> None:
     help="Make ledgers, too, that a bookie remembers as deleted.",
 )
 @click.option(
+    "--extend-topics",
+    is_flag=True,
+    help="Add ledgers to topics that are there and end before them, as after an old backup.",
+)
+@click.option(
     "--ledger-id-gap",
     type=click.IntRange(0, ID_GAP_MAX // 2),
     default=LEDGER_ID_GAP,
@@ -147,6 +152,7 @@ def rebuild_metadata(
     places: Sequence[Path],
     without: Sequence[str],
     include_deleted: bool,
+    extend_topics: bool,
     ledger_id_gap: int,
     dry_run: bool,
     output: str,
@@ -189,6 +195,7 @@ def rebuild_metadata(
                 ids_held=held,
                 ledger_id_gap=ledger_id_gap,
                 include_deleted=include_deleted,
+                extend_topics=extend_topics,
                 progress=progress,
             )
             return await (task.plan() if dry_run else task.run())
@@ -219,6 +226,9 @@ def _row(report: RebuildReport, *, dry_run: bool) -> dict[str, object]:
         "unattached": [
             {"ledger": ledger, "purpose": what} for ledger, what in report.unattached.items()
         ],
+        "extended": [
+            {"topic": topic, "ledgers": ledgers} for topic, ledgers in report.extended.items()
+        ],
         "outside": [{"ledger": ledger, "topic": what} for ledger, what in report.outside.items()],
         "unrecorded": [
             {"ledger": ledger, "bookies": by} for ledger, by in known.unrecorded.items()
@@ -246,7 +256,8 @@ def _print(report: RebuildReport, *, dry_run: bool) -> None:
         "left out, because a bookie remembers them as deleted (--include-deleted)", known.deleted
     )
     _say_ledgers(
-        "left out, because their topic is there and does not name them", list(report.outside)
+        "left out, because their topic is there and does not name them (--extend-topics)",
+        list(report.outside),
     )
     _say_ledgers("that no topic or subscription refers to", list(report.unattached))
     say(

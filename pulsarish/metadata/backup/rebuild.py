@@ -2,7 +2,8 @@
 
 Only nodes that are absent are made; what is there is right. So an older backup may be restored
 before. A ledger whose topic is there already and does not name it is not made: it stays unknown to
-the tree, which refuses to be confirmed without an operator's word.
+the tree, which refuses to be confirmed without an operator's word. On an operator's word those
+behind the topic's last ledger are added to its chain.
 
 As a restore does, this marks the tree before anything else, so that bookies delete nothing, and
 raises the counter of ledger ids above all ids that occur. To finish an interrupted rebuild, run it
@@ -40,6 +41,7 @@ from pulsarish.model.errors import (
     NotAllowed,
     NotFound,
 )
+from pulsarish.model.ledger_metadata import PurposeKind
 from pulsarish.model.position import ID_MAX
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Op
@@ -69,6 +71,8 @@ class RebuildReport:
     """Ledgers that are made and to which nothing refers, and what they belong to."""
     outside: dict[int, str] = field(default_factory=dict)
     """Ledgers that are not made, because their topic is there and does not name them."""
+    extended: dict[str, list[int]] = field(default_factory=dict)
+    """Ledgers that are added to topics that are there, by topic."""
     absent_bookies: list[str] = field(default_factory=list)
     """Members of ledgers that were given up for this rebuild."""
 
@@ -81,6 +85,7 @@ class Rebuild:
         without: the instance ids of bookies whose disks are lost.
         ids_held: ids that registered bookies hold.
         include_deleted: make ledgers, too, that bookies remember as deleted.
+        extend_topics: add ledgers to topics that are there and end before them.
         progress: called with the step, how much of it is done, and of how much.
     """
 
@@ -94,6 +99,7 @@ class Rebuild:
         ids_held: Sequence[int] = (),
         ledger_id_gap: int = LEDGER_ID_GAP,
         include_deleted: bool = False,
+        extend_topics: bool = False,
         progress: Callable[[str, int, int], None] = lambda _what, _done, _all: None,
     ) -> None:
         self._records = records
@@ -103,6 +109,7 @@ class Rebuild:
         self._ids_held = ids_held
         self._gap = ledger_id_gap
         self._include_deleted = include_deleted
+        self._extend_topics = extend_topics
         self._progress = progress
         self._reader = TreeReader(records, clock)
 
@@ -133,6 +140,8 @@ class Rebuild:
             if path not in there:
                 await self._create(path, self._ops_of(topic))
                 self._progress("writing topics", len(nodes), len(nodes) + len(report.topics))
+            elif topic.name.full in report.extended:
+                await self._extend(topic, report.extended[topic.name.full])
         after = await read_tree(self._reader, lambda count: self._progress("verifying", count, 0))
         wrong = [path for path, data in nodes.items() if after.get(path) != data]
         wrong += [name for topic in plan.topics if (name := paths.topic(topic.name)) not in after]
@@ -245,8 +254,9 @@ class Rebuild:
         used.update(each for path in there if (each := paths.ledger_id_of(path)) is not None)
         return min(next_id_above(counter, sorted(used)) + self._gap, ID_MAX)
 
-    @staticmethod
-    def _choose_ledgers(report: RebuildReport, plan: TreePlan, there: Mapping[str, bytes]) -> None:
+    def _choose_ledgers(
+        self, report: RebuildReport, plan: TreePlan, there: Mapping[str, bytes]
+    ) -> None:
         """Divide the ledgers that are absent into those that are made and those that are not."""
         named = {each for path, data in there.items() for each in _all_named(path, data)}
         topics = {full for path in there if (full := _topic_at(path))}
@@ -256,7 +266,12 @@ class Rebuild:
             prefixes = ["#".join(words[:count]) for count in range(1, len(words) + 1)]
             owned_by = next((each for each in prefixes if each in topics), "")
             if owned_by and ledger_id not in named:
-                report.outside[ledger_id] = owned_by
+                is_next = metadata.purpose.kind is PurposeKind.TOPIC and owner == owned_by
+                if self._extend_topics and is_next and _may_follow(ledger_id, owner, there):
+                    report.extended.setdefault(owner, []).append(ledger_id)
+                    report.ledgers += [ledger_id] * (paths.ledger(ledger_id) not in there)
+                else:
+                    report.outside[ledger_id] = owned_by
             elif paths.ledger(ledger_id) not in there:
                 report.ledgers.append(ledger_id)
                 if ledger_id in plan.unattached and ledger_id not in named:
@@ -303,6 +318,19 @@ class Rebuild:
             ),
         ]
 
+    async def _extend(self, topic: PlannedTopic, ledger_ids: Sequence[int]) -> None:
+        """Add ledgers to the end of a topic's chain."""
+
+        def longer(found: TopicRecord | None) -> TopicRecord | None:
+            if found is None or not _is_behind(ledger_ids[0], found):
+                return None
+            links = [each for each in topic.record.ledgers if each.ledger_id in ledger_ids]
+            return msgspec.structs.replace(
+                found, ledgers=(*found.ledgers, *links), highest_ledger=ledger_ids[-1]
+            )
+
+        _ = await self._records.update(paths.topic(topic.name), TopicRecord, longer)
+
     async def _create(self, path: str, ops: Sequence[Op]) -> None:
         """Make nodes in one commit, unless the first of them is there."""
         for _ in range(ATTEMPTS_MAX):
@@ -318,6 +346,17 @@ class Rebuild:
             else:
                 return
         raise MetadataUnavailable(f"{path} could not be made")
+
+
+def _may_follow(ledger_id: int, owner: str, there: Mapping[str, bytes]) -> bool:
+    path = paths.topic(TopicName.parse(owner))
+    return _is_behind(ledger_id, decode_record(there[path], TopicRecord, path))
+
+
+def _is_behind(ledger_id: int, record: TopicRecord) -> bool:
+    """Return whether a ledger may follow all that this topic has ever had."""
+    highest = max((record.highest_ledger, *record.ledgers_named))
+    return ledger_id > highest and not record.deleted and not record.terminated
 
 
 def _topic_at(path: str) -> str:

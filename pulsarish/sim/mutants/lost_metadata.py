@@ -55,6 +55,7 @@ LOST_METADATA_MUTANTS: Final = (
         replacing(ledger_copies, "_newest", lambda _was: _oldest),
         _check,
         40,
+        2,
     ),
     Mutant(
         "rebuilt_ledger_believed",
@@ -63,6 +64,7 @@ LOST_METADATA_MUTANTS: Final = (
         replacing(tree_plan, "_doubted", lambda _was: _believed),
         _check,
         40,
+        4,
     ),
     Mutant(
         "rebuilt_topics_trimmed",
@@ -71,6 +73,7 @@ LOST_METADATA_MUTANTS: Final = (
         replacing(tree_plan, "_KEEP_ALL", lambda _was: {}),
         _check,
         10,
+        2,
     ),
     Mutant(
         "rebuilt_tree_not_marked",

@@ -308,6 +308,32 @@ def test_nothing_that_is_there_is_overwritten_and_nothing_is_made_outside_its_to
     in_world(work)
 
 
+def test_a_topic_of_an_old_backup_is_extended_only_when_asked_for_and_only_at_its_end() -> None:
+    async def work(world: World) -> None:
+        records = records_of(world)
+        old = TopicRecord((TopicLedger(2, 5, 50, 1), TopicLedger(4)), highest_ledger=5)
+        await put(records, paths.topic(TOPIC), old)
+        ended = TopicName.parse(f"{TOPIC.full}-ended")
+        await put(records, paths.topic(ended), TopicRecord(terminated=True))
+        ledgers = [ledger(each) for each in (2, 3, 4, 5, 6)] + [ledger(7, OPEN)]
+        ledgers.append(ledger(8, owner=ended.full))
+        bookies = [bookie(1, *((each.ledger_id, copy(each)) for each in ledgers))]
+        task = Rebuild(records, world.clock, bookies, extend_topics=True)
+        assert (await task.plan()).extended == {TOPIC.full: [6, 7]}
+        report = await task.run()
+        assert report.ledgers == [2, 4, 6, 7]
+        assert list(report.outside) == [3, 5, 8]
+        found = await records.get(paths.topic(TOPIC), TopicRecord)
+        assert found is not None
+        assert [each.ledger_id for each in found[0].ledgers] == [2, 4, 6, 7]
+        assert found[0].ledgers[:2] == old.ledgers
+        assert found[0].highest_ledger == 7
+        again = await Rebuild(records, world.clock, bookies, extend_topics=True).run()
+        assert (again.extended, again.ledgers) == ({}, [])
+
+    in_world(work)
+
+
 def test_a_member_that_was_not_given_refuses_unless_it_is_given_up() -> None:
     async def work(world: World) -> None:
         records = records_of(world)
