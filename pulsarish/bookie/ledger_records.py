@@ -30,6 +30,8 @@ __all__ = ["LedgerRecords"]
 _log = get_logger("bookie.ledger_records")
 _PAUSE_SECONDS: Final = 1.0
 """How long new ledgers are gathered before their records are read together."""
+_AGAIN_SECONDS: Final = 2.0
+"""After this time records that do not name this bookie are read once more."""
 _RETRY_SECONDS: Final = 10.0
 _PAGE: Final = 500
 
@@ -60,37 +62,44 @@ class LedgerRecords:
         while not self._stopping.is_set():
             if not new:
                 await states.has_new.wait()
-            await self._clock.sleep(_PAUSE_SECONDS)
-            if self._stopping.is_set():
-                return
+            if not self._stopping.is_set():
+                await self._clock.sleep(_PAUSE_SECONDS)
             new = list(dict.fromkeys((*new, *states.take_new())))
+            doubtful: list[int] = []
             try:
                 while new and not self._stopping.is_set():
-                    await self.read(new[:_PAGE])
+                    doubtful += await self.read(new[:_PAGE])
                     del new[:_PAGE]
+                if doubtful and not self._stopping.is_set():
+                    await self._clock.sleep(_AGAIN_SECONDS)
+                    for first in range(0, len(doubtful), _PAGE):
+                        _ = await self.read(doubtful[first : first + _PAGE])
             except (MetadataUnavailable, CorruptData, BookieIOError) as error:
                 _log.debug("records of new ledgers are not copied yet", reason=error)
-                new = new[-ROWS_MAX:]  # garbage collection copies the others
+                new = [*new, *doubtful][-ROWS_MAX:]  # garbage collection copies the others
                 await self._clock.sleep(_RETRY_SECONDS)
 
-    async def read(self, ledger_ids: Sequence[int]) -> None:
+    async def read(self, ledger_ids: Sequence[int]) -> list[int]:
         """Read the records of these ledgers, and keep copies.
+
+        Return those without a record that names this bookie: the metadata server may lag behind.
 
         Raises ``MetadataUnavailable``, ``CorruptData``, ``BookieIOError``.
         """
         async with self._busy:
             if self._stopping.is_set():
-                return
+                return []
             is_marked = await self._age.known_mark() is not None
             nodes = await self._records.nodes([paths.ledger(each) for each in ledger_ids])
-            await self._keep(
-                [
-                    (ledger_id, node)
-                    for ledger_id, node in zip(ledger_ids, nodes, strict=True)
-                    if node is not None
-                ],
-                is_marked=is_marked,
-            )
+            found = [
+                (ledger_id, node)
+                for ledger_id, node in zip(ledger_ids, nodes, strict=True)
+                if node is not None
+            ]
+            await self._keep(found, is_marked=is_marked)
+        own_name = self._store.instance_id.encode()
+        named = {ledger_id: None for ledger_id, node in found if own_name in node.data}
+        return [each for each in ledger_ids if each not in named]
 
     async def keep(self, found: Sequence[tuple[int, Versioned]], *, is_marked: bool) -> None:
         """Keep copies of records that were just read, as far as they are newer.

@@ -83,6 +83,26 @@ def test_what_the_metadata_could_not_say_is_asked_again() -> None:
     bench.sim.run(scenario)
 
 
+def test_a_record_that_a_lagging_server_does_not_show_yet_is_read_again() -> None:
+    bench = BookieBench(5)
+
+    async def scenario() -> None:
+        await bench.client()
+        await write_record(bench, ledger((0, "other"), state=LedgerState.OPEN))
+        await fill(bench, 1, 2, entries=10)  # 1.2 seconds
+        found = await kept(bench)
+        assert found is not None
+        assert found.version == 0, "it does not name the bookie yet"
+        assert await kept(bench, 2) is None
+        at = await write_record(bench, ledger((0, HERE), state=LedgerState.OPEN))
+        await asyncio.sleep(SOON)
+        found = await kept(bench)
+        assert found is not None
+        assert found.version == at
+
+    bench.sim.run(scenario)
+
+
 def test_the_copy_stays_in_the_trash_and_goes_with_the_ledger() -> None:
     bench = BookieBench(3, trash_grace_seconds=30.0)
 
