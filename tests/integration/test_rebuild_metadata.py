@@ -17,6 +17,7 @@ from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import Sender
 from tests.integration.test_metadata_backup import (
     DELETE_SOON,
+    KEEP,
     TOPICS,
     fill,
     metadata_url,
@@ -131,3 +132,37 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     file.write_bytes(b'{"format":"pulsarish-ledger-records-1","copies":{"coo')
     said = storage("rebuild-metadata", nowhere, "--bookie", str(file), status=1)
     assert "no complete file" in said
+
+
+def test_an_old_backup_is_extended_by_what_bookies_know(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    bookie = [*DELETE_SOON, "checkpoint_interval_seconds=0.2"]
+    cluster = start_cluster(brokers=1, settings={"bookie": bookie, "broker": [*ROLL_OVER, *KEEP]})
+    url, backup = metadata_url(cluster), str(tmp_path / "backup.gz")
+    service = cluster.service_urls()["pulsarish"]
+    fill_entries(service, TOPICS[0], 100)
+    run("backup", url, backup)
+    for _ in range(3):
+        fill_entries(service, TOPICS[0], 100)
+    fill_entries(service, TOPICS[1], 50)
+    wait_for_records(cluster, tmp_path / "bookie-3.records")
+    restart_with_empty_metadata(cluster)
+    run("restore", backup, url)
+    bookies = [
+        word
+        for name in ("bookie-1", "bookie-2", "bookie-3")
+        for word in ("--bookie", data_of(cluster, name))
+    ]
+    words = ["rebuild-metadata", url, *bookies, "-o", "json"]
+    planned = json.loads(storage(*words, "--dry-run"))
+    assert planned["outside"]
+    assert planned["topics"] == [TOPICS[1]]
+    made = json.loads(storage(*words, "--extend-topics"))
+    assert not made["outside"]
+    assert [each["topic"] for each in made["extended"]] == [TOPICS[0]]
+    cluster.up()
+    assert read(cluster, TOPICS[0]) == [*range(100)] * 4
+    assert read(cluster, TOPICS[1]) == list(range(50))
+    run("audit", url)
+    run("confirm", url)
