@@ -62,8 +62,14 @@ async def open_volumes(
         for name, record in agreed.cookie.volumes.items()
     }
     await start.store_known(agreed.cookie)
-    limbos = [await _limbo(world, volume) for _, volume in agreed.usable]
-    times = max([agreed.cookie.limbo_times, *(limbo.times for limbo in limbos)])
+    times = agreed.cookie.limbo_times
+    for _, each in agreed.usable:
+        try:
+            times = max(times, (await _limbo(world, each)).times)
+        except OSError:
+            if config.volume_loss != "limbo":
+                raise
+            # Its disk has died since it was looked at: opening it fails, too, and gives it up.
     volumes = Volumes(
         [Volume(name, volume) for name, volume in agreed.usable],
         world.tasks,
