@@ -27,11 +27,11 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import BookieIOError, CorruptData, MetadataUnavailable
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock
 
-__all__ = ["DrainState", "VolumeDrains", "local_ledgers"]
+__all__ = ["DrainState", "VolumeDrains", "how_to_close", "local_ledgers"]
 
 _log = get_logger("bookie.volume_drains")
 _LEAVING_MAX: Final = 200
@@ -153,11 +153,7 @@ class VolumeDrains:
             for metadata, repair in zip(left, published, strict=True):
                 if metadata.state is not LedgerState.CLOSED:
                     found.open_ledgers += 1
-                    found.waits(
-                        metadata.ledger_id,
-                        f"it is not closed yet: unload {metadata.purpose.owner} to have that now, "
-                        "or wait until its writer begins another ledger",
-                    )
+                    found.waits(metadata.ledger_id, how_to_close(metadata))
                     continue
                 found.closed_ledgers += 1
                 if repair is not None and member in repair[0].leaving_members:
@@ -176,6 +172,15 @@ def _holds_up(metadata: LedgerMetadata, member: str) -> bool:
     return metadata.state is not LedgerState.CLOSED or any(
         member in segment.members for segment in metadata.segments
     )
+
+
+def how_to_close(metadata: LedgerMetadata) -> str:
+    """Return what has an open ledger closed."""
+    words = "it is not closed yet: wait until its writer begins another ledger"
+    if metadata.purpose.kind not in (PurposeKind.TOPIC, PurposeKind.CURSOR):
+        return f"{words} ({metadata.purpose.kind} {metadata.purpose.owner})"
+    topic = metadata.purpose.owner.partition("#")[0]
+    return f"{words}, or have that now: pulsarish topics unload {topic}"
 
 
 async def local_ledgers(store: EntryStore) -> list[int]:

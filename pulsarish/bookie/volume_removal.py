@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from pulsarish.bookie.volume import Volume
-from pulsarish.bookie.volume_drains import VolumeDrains, local_ledgers
+from pulsarish.bookie.volume_drains import VolumeDrains, how_to_close, local_ledgers
 from pulsarish.bookie.volumes import Volumes
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.repair.repair_core import held_count
@@ -237,10 +237,7 @@ class VolumeRemovals:
             )
         metadata = decode_record(node.data, LedgerMetadata, paths.ledger(ledger_id))
         if metadata.state is not LedgerState.CLOSED:
-            raise NotAllowed(
-                f"ledger {ledger_id} is not closed yet: unload {metadata.purpose.owner}, or wait "
-                "until its writer begins another ledger"
-            )
+            raise NotAllowed(f"ledger {ledger_id}: {how_to_close(metadata)}")
         if any(store.instance_id in segment.members for segment in metadata.segments):
             raise NotAllowed(f"ledger {ledger_id} has copies there that count: the drain goes on")
         if published is not None:

@@ -6,10 +6,11 @@ from typing import Any
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.volume import Volume
-from pulsarish.bookie.volume_drains import DrainState
+from pulsarish.bookie.volume_drains import DrainState, how_to_close
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CordonedVolumes
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_autorecovery import Repaired, metadata, read_all, written
 from tests.simulation.test_ledger_scripts import Client, entries, play
@@ -110,7 +111,7 @@ def test_an_open_ledger_holds_the_drain_up_and_is_named_until_it_is_closed() -> 
         await client.do(client.world.clock.sleep(6.0))
         state = await state_of(client, bookie, volume)
         assert (state.closed_ledgers, state.open_ledgers) == (0, 1)
-        assert f"unload {writer.metadata.purpose.owner}" in state.waiting[writer.ledger_id]
+        assert "it is not closed yet" in state.waiting[writer.ledger_id]
         await client.append(writer, entries(10, 10))
         await client.do(writer.close())
         await until_drained(client, bookie, volume)
@@ -137,6 +138,17 @@ def test_what_was_not_asked_for_yet_stays_once_the_drain_is_taken_back() -> None
         assert not (await state_of(client, bookie, bookie.volumes[0])).is_draining
 
     play(scenario)
+
+
+def test_the_command_that_closes_an_open_ledger_is_named() -> None:
+    def words(kind: PurposeKind, owner: str) -> str:
+        purpose = LedgerPurpose(kind, owner)
+        return how_to_close(LedgerMetadata(1, 1, 1, 1, purpose, (Segment(0, ("b~1",)),)))
+
+    topic = "persistent://public/default/greetings"
+    for kind, owner in ((PurposeKind.TOPIC, topic), (PurposeKind.CURSOR, f"{topic}#me")):
+        assert words(kind, owner).endswith(f"have that now: pulsarish topics unload {topic}")
+    assert words(PurposeKind.SCHEMA, "s").endswith("another ledger (schema s)")
 
 
 async def remove(client: Client, bookie: Bookie, volume: Volume) -> str:
@@ -221,7 +233,7 @@ def test_a_volume_with_an_open_a_deleted_or_a_trashed_ledger_is_not_removed() ->
         ledger_id, volume = next(iter(places.items()))
         await ask(client, bookie, volume)
         await client.do(client.world.clock.sleep(1.0))
-        assert "is not closed yet: unload" in await remove(client, bookie, volume)
+        assert "is not closed yet" in await remove(client, bookie, volume)
         for writer, _ in writers:
             await client.do(writer.close())
         await client.do(client.ledgers.delete(ledger_id))
