@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+import pytest
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.volume import Volume
 from pulsarish.bookie.volume_drains import DrainState, how_to_close
+from pulsarish.ledger.repair.repair import LedgerRepair
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CordonedVolumes
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.sim.world.world import Simulation
-from tests.simulation.test_autorecovery import Repaired, metadata, read_all, written
+from tests.simulation.test_autorecovery import Repaired, lacking, metadata, read_all, written
 from tests.simulation.test_ledger_scripts import Client, entries, play
 
 PLACES = ("/data/0", "/data/1")
@@ -286,5 +290,63 @@ def test_without_another_bookie_the_drain_waits_and_nothing_is_removed() -> None
         assert await remove(client, bookie, volume) == ""
         for each in ids:
             assert await read_all(client, each) == entries(30)
+
+    play(scenario)
+
+
+def test_a_repair_that_made_copies_before_the_removal_does_not_name_the_bookie_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4, SETTINGS)
+        client = await cluster.client()
+        writer = await written(client)
+        ledger_id = writer.ledger_id
+        before = writer.metadata.last_segment.members
+        name = cluster.name_of(before[0])
+        bookie = cluster.running[name]
+        first, second = bookie.volumes
+        is_first = await those_in(cluster, name, first, [ledger_id])
+        volume = first if is_first else second
+        await ask(client, bookie, volume)
+        await until_drained(client, bookie, volume)
+        await ask(client, bookie)
+        while await lacking(client):
+            await client.do(client.world.clock.sleep(0.2))
+        # Another member is lost, and the copies come back into the volume.
+        reached, go_on = asyncio.Event(), asyncio.Event()
+        swing = LedgerRepair._swing
+
+        async def held(*arguments: Any) -> bool:
+            if not go_on.is_set():
+                reached.set()
+                await go_on.wait()
+            return await swing(*arguments)
+
+        monkeypatch.setattr(LedgerRepair, "_swing", held)
+        now = (await metadata(client, ledger_id)).last_segment.members
+        (successor,) = [each for each in now if each not in before]
+        cluster.lose(successor)
+        await reached.wait()
+        await ask(client, bookie, volume)
+        while not (await state_of(client, bookie, volume)).is_draining:
+            await client.do(client.world.clock.sleep(0.1))
+        assert "are being made" in await remove(client, bookie, volume)
+        # A record that was deleted too early, or a repair that goes on after its end.
+        records = Records(client.world.metadata, client.world.clock, client.world.random)
+        await client.do(records.delete(paths.underreplicated(ledger_id)))
+        assert await remove(client, bookie, volume) == ""
+        go_on.set()
+        await client.do(client.world.clock.sleep(1.0))
+        for _ in range(100):
+            members = {m for s in (await metadata(client, ledger_id)).segments for m in s.members}
+            if bookie.instance_id in members:
+                break
+            await client.do(client.ledgers.publish_leaving(ledger_id, successor))
+            await client.do(client.world.clock.sleep(0.5))
+        assert bookie.instance_id in members
+        for each in before[1:]:
+            cluster.lose(each)
+        assert await read_all(client, ledger_id) == entries(30)
 
     play(scenario)
