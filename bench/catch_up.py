@@ -242,6 +242,10 @@ class Helper:
         self._process.start()
         out.close()
 
+    def is_done(self, wait_seconds: float) -> bool:
+        """Wait for the result for so long, and return whether it is there."""
+        return self._result.poll(wait_seconds)
+
     def result(self) -> tuple[object, float]:
         """Return what the function returned, and the CPU seconds of the process."""
         found = cast("tuple[object, float]", self._result.recv())
@@ -249,11 +253,13 @@ class Helper:
         return found
 
 
-def _live_bookie(address: str, instance_id: str, stop: Event) -> Took:
+def publish_to_bookie(address: str, instance_id: str, stop: Event) -> Took:
+    """Add entries at a rate until ``stop``, in a process of its own."""
     return uvloop.run(add_steadily(address, instance_id, stop))
 
 
-def _read_bookie(address: str, instance_id: str, size: int, count: int) -> tuple[float, float]:
+def read_bookie(address: str, instance_id: str, size: int, count: int) -> tuple[float, float]:
+    """Read the backlog, in a process of its own. Return when that began and ended."""
     return uvloop.run(catch_up(address, instance_id, size, count))
 
 
@@ -380,8 +386,8 @@ def of_bookie(settings: argparse.Namespace, size: int) -> Caught:
 
         instance_id = uvloop.run(prepare())
         return measured(
-            lambda stop: Helper(_live_bookie, address, instance_id, stop),
-            lambda: Helper(_read_bookie, address, instance_id, size, count),
+            lambda stop: Helper(publish_to_bookie, address, instance_id, stop),
+            lambda: Helper(read_bookie, address, instance_id, size, count),
             {"bookie": pid},
             http,
             size * count,

@@ -540,6 +540,14 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"add_probe_interval_seconds = {self.add_probe_interval_seconds:g}: an idle "
                 "bookie would never be healthy"
             )
+        volumes = max(1, len(self.ledger_directories))
+        ahead_bytes = self.read_ahead_batch_size_bytes * volumes
+        if 0 < self.read_ahead_cache_size_bytes < ahead_bytes:
+            raise ConfigError(
+                f"read_ahead_cache_size_bytes = {self.read_ahead_cache_size_bytes} must be 0 or at "
+                f"least read_ahead_batch_size_bytes for each volume, {ahead_bytes} bytes: nothing "
+                "would be read ahead"
+            )
         need = self.write_cache_size_bytes + 2 * self.journal_file_size_bytes
         if self.reserved_bytes < need:
             raise ConfigError(

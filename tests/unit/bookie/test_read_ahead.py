@@ -11,10 +11,10 @@ import pytest
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.read_ahead import ReadAhead
 from pulsarish.metadata import paths
-from pulsarish.model.errors import BookieIOError, NoSuchEntry, NoSuchLedger
+from pulsarish.model.errors import BookieIOError, ConfigError, NoSuchEntry, NoSuchLedger
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
 from pulsarish.wire.record import decode_entry_record
-from tests.support.bookies import BookieBench, BookieClient, make_record
+from tests.support.bookies import BookieBench, BookieClient, make_record, small_config
 from tests.unit.bookie.test_housekeeping import collect, delete_metadata, make_ledgers
 from tests.unit.bookie.test_read_lanes import SOON_SECONDS, occupy, seconds
 
@@ -362,3 +362,18 @@ def test_a_request_for_many_small_entries_is_one_read_of_the_log() -> None:
         assert (ahead_of(bench).walks_count, ahead_of(bench).read_entries) == (0, 0)
 
     run(bench, scenario)
+
+
+def test_memory_that_takes_no_piece_is_refused() -> None:
+    small_config(read_ahead_cache_size_bytes=0).validate()
+    with pytest.raises(
+        ConfigError, match="read_ahead_batch_size_bytes for each volume, 2048 bytes"
+    ):
+        small_config(read_ahead_cache_size_bytes=2047, read_ahead_batch_size_bytes=2048).validate()
+    volumes = {
+        f"{kind}_directories": (f"/{kind}1", f"/{kind}2") for kind in ("journal", "ledger", "index")
+    }
+    with pytest.raises(ConfigError, match="4096 bytes: nothing would be read ahead"):
+        small_config(
+            read_ahead_cache_size_bytes=4095, read_ahead_batch_size_bytes=2048, **volumes
+        ).validate()
