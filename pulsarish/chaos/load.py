@@ -8,12 +8,12 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 import pulsarish
 from pulsarish.chaos.history import EntryId, History
 
-__all__ = ["Load", "Reading"]
+__all__ = ["Load", "Publisher", "Reading"]
 
 _AFTERWARDS_PER_SECOND: Final = 2_000.0
 """What is published beyond the wanted number of messages, while a fault has not yet come to its
@@ -25,6 +25,28 @@ _LATE_SECONDS: Final = 0.05  # of lateness are caught up
 _NAP_SECONDS: Final = 0.002  # shorter sleeps are not worth a system call
 # holds back trimming: nothing that was published is anybody's to delete
 _SUBSCRIPTION: Final = "chaos"
+
+
+class Publisher(Protocol):
+    """What publishes during a run. ``reached`` is set when the fault may come."""
+
+    reached: threading.Event
+
+    def elapsed(self) -> float:
+        """Return the seconds since the beginning."""
+        ...
+
+    def publish(
+        self,
+        *,
+        messages: int,
+        fault_at: int,
+        rate: float | None,
+        at_full_speed: bool,
+        fault_is_over: Callable[[], bool],
+    ) -> None:
+        """Publish until the fault is over; return when each message has its outcome."""
+        ...
 
 
 class Load:

@@ -80,7 +80,8 @@ def write_files(outcome: Outcome, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     stem = f"{outcome.scenario}-{outcome.run}"
     (directory / f"{stem}.json").write_text(json.dumps(outcome.row(), indent=2) + "\n")
-    (directory / f"{stem}.svg").write_text(plot(outcome))
+    measured = outcome.measured
+    (directory / f"{stem}.svg").write_text(plot(outcome) if measured is None else measured.picture)
     rows = [anomaly.row() for anomaly in outcome.anomalies]
     rows += [{"kind": "missing", "value": number} for number in outcome.missing]
     path = directory / f"{stem}.anomalies.jsonl"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from pulsarish.chaos.history import Anomaly, Counters
 from pulsarish.chaos.scenario import Scenario, read_to_the_end
-from pulsarish.chaos.stage import Mark, Options, Stage, VoidRun
+from pulsarish.chaos.stage import Mark, Measured, Options, Stage, VoidRun
 from pulsarish.model.errors import PulsarishError
 
 __all__ = ["Outcome", "judge", "run_scenario"]
@@ -41,6 +42,7 @@ class Outcome:
     anomalies: tuple[Anomaly, ...]
     missing: tuple[int, ...]
     ack_seconds: array[float]
+    measured: Measured | None = None
 
     def row(self) -> dict[str, Any]:
         """For JSON; anomalies and times of acknowledgements go to files of their own."""
@@ -59,6 +61,7 @@ class Outcome:
             "seconds": round(self.seconds, 1),
             "marks": [mark.row() for mark in self.marks],
             "notes": list(self.notes),
+            **(self.measured.values if self.measured is not None else {}),
             "options": options.row(),
         }
 
@@ -84,14 +87,20 @@ def judge(scenario: Scenario, counters: Counters, *, dedup: bool, owner_changed:
 
 
 def run_scenario(
-    scenario: Scenario, options: Options, run: int, directory: Path, logs: Path | None
+    scenario: Scenario,
+    options: Options,
+    run: int,
+    directory: Path,
+    logs: Path | None,
+    say: Callable[[str], None] = lambda _text: None,
 ) -> Outcome:
     """A fresh cluster under ``directory``, publishing with the fault, reading, and the cluster's
     end.
 
-    ``logs``: where the nodes' logs are kept when the run is not ok.
+    ``logs``: where the nodes' logs are kept when the run is not ok. ``say``: gets lines while a
+    long scenario runs.
     """
-    stage = Stage(options, directory, scenario.relayed)
+    stage = Stage(options, directory, scenario.relayed, say=say)
     began = time.perf_counter()
     problems: list[Exception] = []
     was_opened = was_read = owner_changed = False
@@ -145,6 +154,7 @@ def run_scenario(
             anomalies=tuple(stage.history.anomalies),
             missing=tuple(stage.history.missing()) if was_read else (),
             ack_seconds=stage.ack_seconds,
+            measured=None if stage.measured is None else stage.measured(),
         )
         if logs is not None and outcome.verdict != "ok":
             stage.copy_logs(logs)

@@ -46,6 +46,7 @@ class Scenario:
     settings: tuple[tuple[str, str], ...] = ()  # role, key=value
     rate: float | None = None  # without a wish of the user's
     at_full_speed: bool = False  # also beyond the wanted number of messages, while the fault lasts
+    is_soak: bool = False  # has topics, sizes of messages and times between faults
     by_name_only: bool = False  # not part of ``all``
     # kills, cuts or looks into the tree: not for a cluster that the user names
     needs_hosts: bool = True

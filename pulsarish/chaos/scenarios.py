@@ -10,6 +10,7 @@ from pulsarish.chaos.extra_faults import HARSHER_SCENARIOS
 from pulsarish.chaos.power_cuts import POWER_SCENARIOS
 from pulsarish.chaos.published import PUBLISHED_SCENARIOS
 from pulsarish.chaos.scenario import Scenario
+from pulsarish.chaos.soak import SOAK_SCENARIOS
 from pulsarish.chaos.storage import STORAGE_SCENARIOS
 
 __all__ = ["SCENARIOS"]
@@ -23,5 +24,6 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         *STORAGE_SCENARIOS,
         *POWER_SCENARIOS,
         *ENSEMBLE_SCENARIOS,
+        *SOAK_SCENARIOS,
     )
 }

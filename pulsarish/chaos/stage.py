@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.chaos.history import History
-from pulsarish.chaos.load import Load
+from pulsarish.chaos.load import Load, Publisher
 from pulsarish.chaos.observer import Observer, Owner
 from pulsarish.chaos.relay import Relays
 from pulsarish.chaos.stalls import counted, found_in_logs, grown
@@ -32,7 +32,7 @@ from pulsarish.runtime.background import background
 from pulsarish.runtime.modes import DIRECTORY_MODE
 from pulsarish.runtime.profiles import Profiles
 
-__all__ = ["CLIENT", "METADATA", "Mark", "Options", "Quorums", "Stage", "VoidRun"]
+__all__ = ["CLIENT", "METADATA", "Mark", "Measured", "Options", "Quorums", "Stage", "VoidRun"]
 
 T = TypeVar("T")
 
@@ -98,6 +98,10 @@ class Options:
     seed: int = 0
     settings: tuple[tuple[str, str], ...] = ()  # role, key=value
     metadata_servers: int = 1
+    topics: int = 1
+    message_bytes: int = 0
+    """Of each message of a soak; other scenarios publish numbers."""
+    fault_every_seconds: float = 0.0
     secure: bool = False
     """The cluster asks for credentials and grants, and its bookies serve members only."""
 
@@ -116,6 +120,9 @@ class Options:
             "duration_seconds": self.duration_seconds,
             "cuts": self.cuts,
             "seed": self.seed,
+            "topics": self.topics,
+            "message_bytes": self.message_bytes,
+            "fault_every_seconds": self.fault_every_seconds,
             "secure": self.secure,
             "settings": [f"{role}.{setting}" for role, setting in self.settings],
         }
@@ -145,6 +152,16 @@ class Mark:
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a scenario has measured besides: values for JSON, and a picture (SVG) to keep instead
+    of the usual one.
+    """
+
+    values: dict[str, Any]
+    picture: str
+
+
 @dataclass(slots=True)
 class Stage:
     """One run under a directory. ``close`` ends all its processes and mounts."""
@@ -170,13 +187,21 @@ class Stage:
     """Nodes whose data lie on a disk that can be filled."""
     change_plan: Callable[[NodePlan], None] | None = None
     """Called with each node before the cluster is made."""
+    make_load: Callable[[Stage], Publisher] | None = None
+    """What publishes; without it the numbers go to one topic."""
+    measured: Callable[[], Measured] | None = None
+    """Called at the end of a run, however it ended."""
+    say: Callable[[str], None] = lambda _text: None
+    """Gets lines for people while the run lasts."""
+    driver: object = None
+    """What a scenario keeps from its preparation for its fault and its reading."""
     at_end: list[Callable[[], object]] = field(default_factory=list)
     """What is undone once no process runs any more, the last first."""
     _cluster: Cluster | None = None
     _relays: Relays | None = None
     _observer: Observer | None = None
     _client: pulsarish.Client | None = None
-    _load: Load | None = None
+    _load: Publisher | None = None
     _stalls: dict[str, float] = field(default_factory=dict)
 
     # -- making and removing
@@ -193,15 +218,7 @@ class Stage:
         elif options.partitions:
             self.admin().topics.create(self.topic_name, partitions=options.partitions)
         self._client = pulsarish.Client(url, authentication=self._authentication())
-        self._load = Load(
-            self._client,
-            self.topic_name,
-            self.history,
-            window=options.window,
-            send_timeout_ms=options.send_timeout_ms,
-            keys=options.partitions * _KEYS_PER_PARTITION,
-            ack_seconds=self.ack_seconds,
-        )
+        self._load = (self.make_load or _load_of_one_topic)(self)
         self.first_owner = self.wait_for_owner()
         self._stalls = counted(self._http_addresses())
 
@@ -270,7 +287,7 @@ class Stage:
         """Start relays before every node of the wanted roles; returns the ports that a client is to
         use.
         """
-        relays = self._relays = Relays(self._pids)
+        self._relays = Relays(self._pids)
         servers = [node for node in nodes if node.role == "zookeeper" and "quorum" in node.ports]
         if servers and "metadata" in self.relayed:
             self._relay_ensemble(servers, [node for node in nodes if node not in servers])
@@ -278,23 +295,28 @@ class Stage:
         for node in nodes:
             if node in servers:
                 continue
-            port = next(iter(node.ports.values()))
-            known = (
-                self.act(relays.add(node.name, port))
-                if ("metadata" if node.name == METADATA else node.role) in self.relayed
-                else port
-            )
+            known = self.put_relay(node)
             if node.name == METADATA:
                 for other in nodes[1:]:
                     other.settings.append(f"metadata_url=zk://127.0.0.1:{known}/pulsarish")
-            elif known != port:
-                node.settings.append(f"advertised_address=127.0.0.1:{known}")
-                if "framed" in node.ports:
-                    framed = self.act(relays.add(node.name, node.ports["framed"]))
-                    node.settings.append(f"framed_advertised_address=127.0.0.1:{framed}")
             if node.role == "broker":
                 urls.append(known)
         return urls
+
+    def put_relay(self, node: NodePlan) -> int:
+        """Start relays before a node that does not run yet, if its role has some. Returns the port
+        at which others reach it.
+        """
+        port = next(iter(node.ports.values()))
+        if ("metadata" if node.name == METADATA else node.role) not in self.relayed:
+            return port
+        known = self.act(self.relays.add(node.name, port))
+        if node.name != METADATA:
+            node.settings.append(f"advertised_address=127.0.0.1:{known}")
+            if "framed" in node.ports:
+                framed = self.act(self.relays.add(node.name, node.ports["framed"]))
+                node.settings.append(f"framed_advertised_address=127.0.0.1:{framed}")
+        return known
 
     def _relay_ensemble(self, servers: Sequence[NodePlan], others: Sequence[NodePlan]) -> None:
         """Start relays before the servers of an ensemble, for each other and for all nodes.
@@ -365,7 +387,7 @@ class Stage:
         return self._client
 
     @property
-    def load(self) -> Load:
+    def load(self) -> Publisher:
         assert self._load is not None
         return self._load
 
@@ -498,3 +520,16 @@ class Stage:
 
     def resume(self, name: str) -> None:
         self.cluster.send_signal(name, signal.SIGCONT)
+
+
+def _load_of_one_topic(stage: Stage) -> Load:
+    options = stage.options
+    return Load(
+        stage.client,
+        stage.topic_name,
+        stage.history,
+        window=options.window,
+        send_timeout_ms=options.send_timeout_ms,
+        keys=options.partitions * _KEYS_PER_PARTITION,
+        ack_seconds=stage.ack_seconds,
+    )

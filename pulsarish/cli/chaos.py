@@ -4,6 +4,7 @@ processes.
 
 from __future__ import annotations
 
+import math
 import signal
 import tempfile
 from dataclasses import replace
@@ -16,6 +17,7 @@ import click
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import fail, output_option, print_json, print_table, say
 from pulsarish.cli.values import FiniteRange
+from pulsarish.model.units import parse_duration
 
 if TYPE_CHECKING:
     from pulsarish.chaos.run import Outcome
@@ -85,6 +87,20 @@ def _setting(
     return tuple(found)
 
 
+def _duration(_context: click.Context, parameter: click.Parameter, value: str) -> float:
+    """Return the seconds in an option: a number, or a text such as ``3h``."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = parse_duration(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    if not math.isfinite(seconds) or seconds < 1:
+        raise click.BadParameter(f"{value} is not a time of a second or more")
+    return seconds
+
+
 def _groups(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> tuple[tuple[str, ...], ...]:
@@ -142,7 +158,7 @@ def _groups(
 @click.option(
     "--rate",
     type=FiniteRange(min=0, min_open=True),
-    help="Messages per second; default: as fast as possible.",
+    help="Messages per second; default: as fast as possible, for soak 1,000.",
 )
 @click.option(
     "--partitions",
@@ -176,10 +192,31 @@ def _groups(
 )
 @click.option(
     "--duration",
-    default=3600.0,
+    default="1h",
     show_default=True,
-    type=FiniteRange(1),
-    help="Seconds that slow-producer takes.",
+    callback=_duration,
+    help="How long slow-producer and soak take, as 90s, 10m or 3h; a number is seconds.",
+)
+@click.option(
+    "--fault-every",
+    default="60s",
+    show_default=True,
+    callback=_duration,
+    help="Time between two faults of soak.",
+)
+@click.option(
+    "--topics",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1, 100),
+    help="Topics of soak.",
+)
+@click.option(
+    "--message-size",
+    default=1_000,
+    show_default=True,
+    type=click.IntRange(20, 1 << 20),
+    help="Bytes of a message of soak.",
 )
 @click.option(
     "--cuts", default=5, show_default=True, type=click.IntRange(1), help="Power cuts in one run."
@@ -189,7 +226,7 @@ def _groups(
     default=1,
     show_default=True,
     type=click.IntRange(0),
-    help="Decides what power cuts destroy; each run adds its number.",
+    help="Decides what power cuts destroy and the faults of soak; each run adds its number.",
 )
 @click.option(
     "--secure",
@@ -231,6 +268,7 @@ def run(
       pulsarish chaos run 1 4 --quorums 3-3-2 --runs 5
       pulsarish chaos run kill-broker --dedup --partitions 4 --metadata zookeeper
       pulsarish chaos run isolate --isolate 'broker-1,zk|bookie-2'
+      pulsarish chaos run soak --duration 3h --rate 1000 --results results
       pulsarish chaos run all --url pulsarish://10.0.0.5:6660 --admin-url http://10.0.0.5:8080
     """
     from pulsarish.chaos.report import COLUMNS, last_run, table_row, write_files
@@ -361,6 +399,9 @@ def _options(scenario: Scenario, given: dict[str, Any]) -> Options:
         admin_url=given["admin_url"] or "",
         isolate=given["isolate"],
         duration_seconds=given["duration"],
+        topics=given["topics"] if scenario.is_soak else 1,
+        message_bytes=given["message_size"] if scenario.is_soak else 0,
+        fault_every_seconds=given["fault_every"] if scenario.is_soak else 0.0,
         cuts=given["cuts"],
         seed=given["seed"],
         secure=given["secure"],
@@ -380,6 +421,7 @@ def _run(scenario: Scenario, options: Options, number: int, results: Path | None
             number,
             Path(directory),
             results / f"{scenario.name}-{number}-logs" if results else None,
+            say,
         )
 
 

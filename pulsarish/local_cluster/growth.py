@@ -42,11 +42,17 @@ _PORT_MAX: Final = 65_535
 Say = Callable[[str], None]
 
 
-def add_nodes(cluster: Cluster, role: str, count: int) -> list[NodePlan]:
+def add_nodes(
+    cluster: Cluster,
+    role: str,
+    count: int,
+    *,
+    adapt: Callable[[NodePlan], object] = lambda _node: None,
+) -> list[NodePlan]:
     """Add bookies or brokers to the plan, start them, and return them when all serve.
 
     A name is used once: also one of a node that was removed stays taken while its directory is
-    there.
+    there. ``adapt`` is called with each node before it is in the plan.
 
     Raises ``InvalidArgument`` and ``InvalidConfiguration`` for ports that clash or are in use,
     ``ServiceNotReady`` and ``Timeout`` when one does not serve. It is in the plan then.
@@ -67,6 +73,8 @@ def add_nodes(cluster: Cluster, role: str, count: int) -> list[NodePlan]:
                 node.settings = [each for each in node.settings if each not in of_others]
                 lock_node(cluster, node)
         cluster.check_ports(added)
+        for node in added:
+            adapt(node)
         return [*nodes, *added]
 
     cluster.change(grow)

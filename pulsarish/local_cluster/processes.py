@@ -269,17 +269,21 @@ class Cluster:
         health, reason = ("down", "") if pid is None else self._health(node)
         if node.is_leaving:
             reason = _leaving(node.name)
-        pids = [] if pid is None else [pid, *_started_by(pid)]
         return NodeState(
             node.name,
             node.role,
             pid,
             node.ports,
             health,
-            sum(_rss_bytes(each) for each in pids),
+            self.rss_bytes(node.name),
             reason,
             node.processes,
         )
+
+    def rss_bytes(self, name: str) -> int:
+        """Return the memory of a node's process, or of all of its processes; 0: none runs."""
+        pid = self.pid(name)
+        return 0 if pid is None else sum(_rss_bytes(each) for each in [pid, *_started_by(pid)])
 
     def _health(self, node: NodePlan) -> tuple[str, str]:
         """The health of a node that runs, and why it is unhealthy, or its warnings. That of a node

@@ -19,7 +19,13 @@ from pulsarish.local_cluster.plan import NodePlan
 from pulsarish.local_cluster.processes import Cluster
 from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError, Timeout
 
-__all__ = ["WAIT_SECONDS", "nodes_to_restart", "restart_together", "rolling_restart"]
+__all__ = [
+    "WAIT_SECONDS",
+    "nodes_to_restart",
+    "restart_together",
+    "rolling_restart",
+    "why_not_whole",
+]
 
 WAIT_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.1
@@ -114,7 +120,7 @@ def _check_there_are_others(
 
 def _wait_whole(cluster: Cluster, wait_seconds: float, say: Callable[[str], None]) -> None:
     begun, told = time.monotonic(), ""
-    while why := _why_not_whole(cluster):
+    while why := why_not_whole(cluster):
         waited = time.monotonic() - begun
         if waited > wait_seconds:
             raise Timeout(
@@ -127,8 +133,8 @@ def _wait_whole(cluster: Cluster, wait_seconds: float, say: Callable[[str], None
         time.sleep(_POLL_SECONDS)
 
 
-def _why_not_whole(cluster: Cluster) -> str:
-    """What speaks against stopping a node now; empty for nothing."""
+def why_not_whole(cluster: Cluster) -> str:
+    """Return what speaks against stopping a node now; empty for nothing."""
     for node in cluster.nodes():
         state = cluster.state(node)
         if state.health != "ok" and not _is_given_up(cluster, node):

@@ -80,10 +80,10 @@ def test_nothing_runs_when_one_of_them_cannot(
 @pytest.mark.parametrize(
     ("words", "left_out"),
     [
-        ((), {"slow-producer", "metadata-away-long", "zookeeper-ensemble"}),
+        ((), {"slow-producer", "metadata-away-long", "zookeeper-ensemble", "soak"}),
         (
             ("--dedup",),
-            {"slow-producer", "metadata-away-long", "zookeeper-ensemble", "cut-clients"},
+            {"slow-producer", "metadata-away-long", "zookeeper-ensemble", "soak", "cut-clients"},
         ),
         (
             ("--no-dedup",),
@@ -91,6 +91,7 @@ def test_nothing_runs_when_one_of_them_cannot(
                 "slow-producer",
                 "metadata-away-long",
                 "zookeeper-ensemble",
+                "soak",
                 "cut-clients-dedup",
                 "isolate-broker-from-zk-dedup",
                 "rolling-restart-dedup",
