@@ -200,7 +200,10 @@ class Cluster:
             return False
         if number in _SIGNALS_TO_EACH:
             _signal_each(_started_by(pid), number)
-        os.kill(pid, number)
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False  # it ended since
         return True
 
     def kill(self, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,15 @@ def test_a_process_whose_pid_an_ended_child_had_before_is_taken_for_running(
         assert cluster.pid("metadata") is not None
     finally:
         assert cluster.kill("metadata")
+
+
+def test_a_process_that_ends_before_the_signal_reaches_it_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread that looks at the nodes may have waited for the process meanwhile."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    cluster = Cluster(tmp_path)
+    cluster.create([NodePlan("metadata", "metadata", {})])
+    monkeypatch.setattr(Cluster, "pid", lambda _self, _name: ended.pid)
+    assert not cluster.send_signal("metadata", signal.SIGKILL)
