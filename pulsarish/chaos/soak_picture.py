@@ -20,6 +20,8 @@ _RATES: Final = (30, 210)  # top and bottom on the page
 _MEMORY: Final = (270, 470)
 _HEIGHT: Final = 510
 _ROW: Final = 14
+_POINTS: Final = 400
+"""The most samples that are drawn of a line."""
 _COLOURS: Final = {
     "kill": "#c0392b",
     "pause": "#d68910",
@@ -40,7 +42,9 @@ Scale = Callable[[float], float]
 def draw_soak(memory: ProcessMemory, faults: Sequence[dict[str, Any]]) -> str:
     """Return the picture. ``faults``: rows with ``at_seconds``, ``kind``, ``node``."""
     total = max([*memory.seconds, 1.0])
-    points = list(zip(memory.seconds, memory.acked, strict=True))
+    step = len(memory.seconds) // _POINTS + 1
+    seconds = memory.seconds[::step]
+    points = list(zip(seconds, memory.acked[::step], strict=True))
     rates = [
         ((begin + end) / 2, (after - before) / (end - begin))
         for (begin, before), (end, after) in pairwise(points)
@@ -70,7 +74,7 @@ def draw_soak(memory: ProcessMemory, faults: Sequence[dict[str, Any]]) -> str:
     ]
     for number, (name, samples) in enumerate(sorted(memory.mib.items())):
         colour = _LINES[number % len(_LINES)]
-        for run in _runs(list(zip(memory.seconds, samples, strict=True))):
+        for run in _runs(list(zip(seconds, samples[::step], strict=True))):
             path = " ".join(f"{x(at)},{mib_y(mib)}" for at, mib in run)
             lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
         lines.append(_legend(_MEMORY, number, colour, name))
