@@ -19,6 +19,7 @@ from pulsarish.cli.output import fail, say
 from pulsarish.cli.server_options import config_options, group_options, load_config
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.quorums import weak_quorum
+from pulsarish.runtime.disk_errors import disk_remedy
 from pulsarish.runtime.log import LogForm, configure_logs
 from pulsarish.runtime.loop import NodeProcess, RunningNode, run_node
 from pulsarish.runtime.seams import Locked
@@ -76,12 +77,14 @@ def _start_errors() -> Iterator[None]:
     except Locked as error:
         fail(str(error))
     except OSError as error:
-        hint = (
-            "; stop that process, or listen on another address (listen_address, http_address; "
-            "port 0 is any free port)"
-        )
+        hint = disk_remedy(error)
+        if error.errno == errno.EADDRINUSE:
+            hint = (
+                "stop that process, or listen on another address (listen_address, http_address; "
+                "port 0 is any free port)"
+            )
         where = f": {error.filename}" if error.filename else ""
-        fail(f"{error.strerror or error}{where}{hint if error.errno == errno.EADDRINUSE else ''}")
+        fail(f"{error.strerror or error}{where}{'; ' if hint else ''}{hint}")
     except PulsarishError as error:
         fail(f"{type(error).__name__}: {error}")
 

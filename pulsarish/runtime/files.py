@@ -16,6 +16,7 @@ import os
 import stat
 from collections.abc import Sequence
 
+from pulsarish.runtime.disk_errors import named
 from pulsarish.runtime.lanes import Lane, Lanes
 from pulsarish.runtime.modes import DIRECTORY_MODE, FILE_MODE
 from pulsarish.runtime.seams import Buffer, File, Locked
@@ -43,10 +44,13 @@ class LocalFile:
 
     async def write(self, offset_bytes: int, parts: Sequence[Buffer], *, sync: bool) -> None:
         def job() -> None:
-            if parts:
-                _write_all(self._descriptor, offset_bytes, parts)
-            if sync:
-                os.fdatasync(self._descriptor)
+            try:
+                if parts:
+                    _write_all(self._descriptor, offset_bytes, parts)
+                if sync:
+                    os.fdatasync(self._descriptor)
+            except OSError as error:
+                raise named(error, self.path) from None
 
         await self._lane.run(job)
 
@@ -208,6 +212,8 @@ def sync_directory(directory: str) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        raise named(error, directory) from None
     finally:
         os.close(descriptor)
 
@@ -248,10 +254,12 @@ def _create(path: str, reserve_bytes: int) -> int:
                 _write_all(descriptor, offset_bytes, [zeroes[: reserve_bytes - offset_bytes]])
         os.fsync(descriptor)
         sync_directory(_directory_of(path))
-    except BaseException:
+    except BaseException as error:
         # Half a reservation is useless and would be in the way of the next attempt.
         os.close(descriptor)
         os.unlink(path)
+        if isinstance(error, OSError):
+            named(error, path)
         raise
     return descriptor
 
@@ -264,6 +272,8 @@ def _replace(path: str, content: bytes) -> None:
     try:
         _write_all(descriptor, 0, [content])
         os.fsync(descriptor)
+    except OSError as error:
+        raise named(error, temporary) from None
     finally:
         os.close(descriptor)
     os.rename(temporary, path)
@@ -333,5 +343,5 @@ def _lock(directory: str) -> int:
                 "it or give another directory"
             )
             raise Locked(text) from None
-        raise
+        raise named(error, path) from None
     return descriptor

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Coroutine
 
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
+from pulsarish.runtime.disk_errors import disk_remedy
 from pulsarish.runtime.log import flush_logs, get_logger
 from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import Tasks
@@ -99,12 +100,21 @@ class Supervisor:
         if critical is None:
             self.contain(task.get_name(), error, scope or Scope(ScopeKind.TASK, task.get_name()))
             return
-        _log.error(
-            "a critical task failed, the node ends",
-            exception=error,
-            task=task.get_name(),
-            reason=critical.value,
-        )
+        if remedy := disk_remedy(error):
+            # Nothing in the code is wrong, so no traceback.
+            _log.error(
+                "a critical task failed, the node ends",
+                task=task.get_name(),
+                error=str(error),
+                remedy=remedy,
+            )
+        else:
+            _log.error(
+                "a critical task failed, the node ends",
+                exception=error,
+                task=task.get_name(),
+                reason=critical.value,
+            )
         self._died(task.get_name(), error)
 
     def contain(self, task: str, error: BaseException, scope: Scope) -> None:

@@ -126,9 +126,12 @@ def test_a_damaged_bookie_says_what_is_wrong_and_which_command_decides(
     path = DAMAGES[name](home)
     verified = stand.storage(BOOKIE, "verify")
     assert "Traceback" not in verified.stderr
-    print(f"{name}: verify {verified.returncode}: {(verified.stdout+verified.stderr)[-900:]}")
+    print(f"{name}: verify {verified.returncode}: {(verified.stdout + verified.stderr)[-900:]}")
     said = stand.tries_to_start(BOOKIE)
-    print(f"{name} {path}: START {said if said is None else said.strip().splitlines()[-1]}", flush=True)
+    print(
+        f"{name} {path}: START {said if said is None else said.strip().splitlines()[-1]}",
+        flush=True,
+    )
     if said is not None:
         shutil.rmtree(home, ignore_errors=True)
         kept.rename(home)

@@ -26,6 +26,7 @@ from typing import Final
 from google_crc32c import extend
 
 from pulsarish.model.errors import CorruptData
+from pulsarish.runtime.disk_errors import named
 from pulsarish.runtime.files import sync_directory
 from pulsarish.runtime.modes import FILE_MODE
 
@@ -215,6 +216,8 @@ class SyncedFile:
         try:
             os.pwrite(descriptor, slot.ljust(_SLOT_BYTES, b"\0") * 2, 0)
             os.fsync(descriptor)
+        except OSError as error:
+            raise named(error, temporary) from None
         finally:
             os.close(descriptor)
         os.rename(temporary, self.path)
@@ -248,8 +251,11 @@ class SyncedFile:
     def _write(self, slot: bytes) -> None:
         if self._descriptor < 0:
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        os.pwrite(self._descriptor, slot, self._turn * _SLOT_BYTES)
-        os.fdatasync(self._descriptor)
+        try:
+            os.pwrite(self._descriptor, slot, self._turn * _SLOT_BYTES)
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise named(error, self.path) from None
         self._turn = 1 - self._turn
 
     def close(self) -> None:
