@@ -169,8 +169,8 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         Literal["refuse", "limbo"],
         Meta(
             description=(
-                "A damaged journal: refuse to start, or (an operator's decision) give up the "
-                "unreadable part and answer"
+                "A damaged journal or a lost mark: refuse to start, or (an operator's decision) "
+                "give up what cannot be read and answer"
                 ' "unknown" for every ledger that existed by then.'
             )
         ),

@@ -17,7 +17,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ClusterRecord, Cookie
-from pulsarish.model.errors import ConfigError
+from pulsarish.model.errors import ConfigError, CorruptData
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Files
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -96,7 +96,8 @@ def decide_cookie(
         raise ConfigError(
             f"bookie {name} was {stored.instance_id} before, and {', '.join(missing)} has no "
             "cookie of it: a disk is missing or was emptied. Mount it again; if its data are "
-            f"lost, take another bookie_id so that {stored.instance_id} counts as lost"
+            f"lost, take another bookie_id so that {stored.instance_id} counts as lost; if only "
+            "the cookie is lost: pulsarish storage cookie create"
         )
     if found[0].instance_id != stored.instance_id:
         raise ConfigError(
@@ -196,7 +197,13 @@ async def agree_on_cookie(
     for directory in directories:
         path = f"{directory}/{COOKIE_NAME}"
         data = await read_file(files, path)
-        local.append(None if data is None else decode_record(data, Cookie, path))
+        try:
+            local.append(None if data is None else decode_record(data, Cookie, path))
+        except CorruptData as error:
+            raise ConfigError(
+                f"the cookie {path} cannot be read: {error}. Put the file back, or have it written "
+                "again: pulsarish storage cookie create"
+            ) from None
     stored = await records.get(paths.cookie(made.bookie_id), Cookie)
     if stored is None:
         # The newer tree may have it; and an id made in the older tree would be missing in the newer

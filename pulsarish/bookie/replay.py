@@ -27,6 +27,7 @@ from pulsarish.bookie.journal.journal_format import (
     file_id_of,
     file_name,
     header_instance_id,
+    read_past_damage,
 )
 from pulsarish.bookie.journal.mark import Mark, read_file, read_mark
 from pulsarish.bookie.ledger_state import LocalLedgerStates
@@ -42,6 +43,7 @@ __all__ = [
     "check_reaches",
     "journal_file_ids",
     "make_room_to_start",
+    "oldest_mark",
     "remove_below_mark",
     "replay",
 ]
@@ -63,6 +65,17 @@ class Replayed:
 async def journal_file_ids(files: Files, directory: str) -> list[int]:
     found = [file_id_of(name) for name in await files.list(directory)]
     return [file_id for file_id in found if file_id is not None]
+
+
+async def oldest_mark(files: Files, directory: str) -> Mark:
+    """Return the mark of the oldest file, in the place of one that is lost.
+
+    A replay from there puts more into the store than is needed, and needs what is there.
+    """
+    file_id = min(await journal_file_ids(files, directory), default=1)
+    data = await read_file(files, f"{directory}/{file_name(file_id)}") or b""
+    header = next(read_past_damage(file_id, data), None)
+    return Mark(file_id, header.sequence if isinstance(header, JournalRecord) else 0)
 
 
 async def remove_below_mark(files: Files, config: BookieConfig) -> None:
@@ -124,7 +137,9 @@ async def replay(
         if not wanted or wanted[0] != mark.file_id:
             raise CorruptData(
                 f"the journal file {directory}/{file_name(mark.file_id)} is missing: the mark "
-                "says that replay begins there (offset 0)"
+                "says that replay begins there (offset 0). Put the file back, or start once with "
+                'journal_corruption = "limbo": this bookie then answers "unknown" for every '
+                "ledger that existed, and readers go to the other copies"
             )
         for file_id in wanted:
             data = await read_file(files, f"{directory}/{file_name(file_id)}") or b""

@@ -29,7 +29,7 @@ from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.read_ahead import ReadAhead, ReadAheadLimits
 from pulsarish.bookie.read_cache import ReadCache
 from pulsarish.bookie.reads import Admit, Reader
-from pulsarish.bookie.replay import check_reaches, journal_file_ids, replay
+from pulsarish.bookie.replay import check_reaches, journal_file_ids, oldest_mark, replay
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.metadata.id_counter import next_id_above
@@ -62,6 +62,11 @@ _log = get_logger("bookie.store")
 
 FIRST_SEQUENCE: Final = 0
 _INDEX_ROWS: Final = "rows"
+_HOW_TO_GIVE_UP: Final = (
+    "Put the file back as it was last, or start once with journal_corruption = "
+    '"limbo": this bookie then replays what the journal has, answers "unknown" for every ledger '
+    "that existed, and readers go to the other copies until auto-recovery has made it whole"
+)
 
 
 @dataclass(slots=True)
@@ -631,7 +636,14 @@ async def open_store(
         _ = await index.highest_ledger()  # the registration asks for it, and would retry forever
     except (OSError, BookieIOError) as error:
         raise BookieIOError(f"{error}. {how_to_rebuild(config)}") from error.__cause__ or error
-    mark = await _first_mark(files, config, await logs.ids())
+    lost_mark: CorruptData | None = None
+    try:
+        mark = await _first_mark(files, config, await logs.ids())
+    except CorruptData as damage:
+        if config.journal_corruption != "limbo":
+            raise CorruptData(f"{damage}. {_HOW_TO_GIVE_UP}") from damage
+        _log.error("the mark is lost: all that the journal has is replayed", damage=damage)
+        mark, lost_mark = await oldest_mark(files, config.journal_path), damage
     _check_index_reaches(index, mark, config)
     checkpointer = Checkpointer(
         files=files,
@@ -657,10 +669,8 @@ async def open_store(
             durable_below=durable_below,
             give_up_damage=config.journal_corruption == "limbo",
         )
-        if replayed.lost is not None:
-            await limbo.enter(
-                await ledgers_given_out(), str(replayed.lost), times_before=limbo_times
-            )
+        if (lost := replayed.lost or lost_mark) is not None:
+            await limbo.enter(await ledgers_given_out(), str(lost), times_before=limbo_times)
             states.enter_limbo()
         # Replayed entries may have been in the page cache only: sync them here, before anything is
         # served.

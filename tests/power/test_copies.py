@@ -1,6 +1,6 @@
 """Bookies and the metadata service are killed at their syncs while ledgers move: while a dead
-bookie is decommissioned, and while an empty one that joined gets its share. What was acknowledged is read
-afterwards, and every bookie has what the metadata say.
+bookie is decommissioned, and while an empty one that joined gets its share. What was acknowledged
+is read afterwards, and every bookie has what the metadata say.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """System calls on the directories of a bookie with the only copy fail, one in each round: the
-bookie goes on correctly, or ends and names the file and what to do. After a restart everything that was
-acknowledged is read, once each. POWER_ALL=1 lets each call fail.
+bookie goes on correctly, or ends and names the file and what to do. After a restart everything that
+was acknowledged is read, once each. POWER_ALL=1 lets each call fail.
 """
 
 from __future__ import annotations

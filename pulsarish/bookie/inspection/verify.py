@@ -181,11 +181,11 @@ class Verification:
             async with self._opened() as (indexes, _):
                 for opened in indexes:
                     self.counts.ledgers += len(await ledgers_here(self._inspected, [opened]))
+            await self._verify_index()
         except (CorruptData, BookieIOError, OSError) as error:
             path = self._inspected.indexes[0]
             self._add(Finding(FindingKind.INDEX, str(error), _REBUILD, path=path), "index")
             return
-        await self._verify_index()
         if is_mark_good:
             await self._verify_logs()
             if records is not None and compares:
