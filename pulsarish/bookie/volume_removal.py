@@ -12,7 +12,8 @@ A first look disturbs no writer: it ends most attempts that are too early. Then 
 the volume takes no copies, not even from repair. A repair that made copies there before could still
 name the bookie: the record of each ledger with entries there is stored once more, at the version
 that was read, as before stray copies are deleted (``StrayCopies``). A change of the volume's
-journal since the ledgers were listed makes the proof begin again.
+journal since the ledgers were listed makes the proof begin again, and so does another volume that
+has failed: it may have been the one that has a ledger.
 """
 
 from __future__ import annotations
@@ -144,11 +145,14 @@ class VolumeRemovals:
         store.takes_no_copies = not state.refusal
         try:
             for _ in range(_PROOFS_MAX if store.takes_no_copies else 0):
-                sequence = store.journal.queue.next_sequence
-                state.refusal = await self._why_needed(volume)
-                if state.refusal:
+                if self._volumes.live == [volume]:
+                    state.refusal = "it is the last volume"
                     break
-                if store.journal.queue.next_sequence == sequence and volume.failure is None:
+                before = self._volumes.live, store.journal.queue.next_sequence
+                state.refusal = await self._why_needed(volume)
+                if state.refusal or volume.failure is not None:
+                    break
+                if (self._volumes.live, store.journal.queue.next_sequence) == before:
                     # Nothing is awaited since the comparison: what was proved is so.
                     self._volumes.take_out(volume)
                     break

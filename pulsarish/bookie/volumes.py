@@ -383,7 +383,8 @@ class Volumes:
         A cordoned one gets it only when all are: the bookie is read-only then, and takes fences and
         what recovery and repair write.
         """
-        among = uncordoned([each for each in self.live if not each.store.takes_no_copies])
+        among = [each for each in self.live if not each.store.takes_no_copies]
+        among = uncordoned(among or self.live)
         for mode in (SpaceMode.WRITABLE, SpaceMode.READ_ONLY):
             fit = [volume for volume in among if volume.store.space is mode]
             if fit:
@@ -537,6 +538,7 @@ class Volumes:
         with self._pinned(ledger_ids):
             for volume, here in (await self._by_volume(ledger_ids)).items():
                 fenced = await volume.store.fence_all(here)
+                _check_live(volume)
                 found.update(zip(here, fenced, strict=True))
         return [found[ledger_id] for ledger_id in ledger_ids]
 
@@ -546,7 +548,9 @@ class Volumes:
             (volume,) = await self._by_volume([ledger_id])
             if times != self.limbo_times:
                 return EntryUnknown.code
-            return await volume.store.clear_limbo(ledger_id, volume.store.limbo_times)
+            code = await volume.store.clear_limbo(ledger_id, volume.store.limbo_times)
+        _check_live(volume)
+        return code
 
     async def write_lacs(self, lacs: Sequence[tuple[int, int]]) -> list[int]:
         """Store explicit LACs, as ``EntryStore.write_lacs``."""
@@ -675,11 +679,11 @@ class Volumes:
 
 
 def _check_live(volume: Volume) -> None:
-    """Raise ``BookieIOError`` when a volume has failed while it was asked: what it has not is no
-    evidence any more.
+    """Raise ``BookieIOError`` when a volume has failed or was removed while it was asked: what it
+    has not is no evidence any more, and what it has stored is not used again.
     """
     if volume.failure is not None:
-        raise BookieIOError(f"the volume {volume.where} has failed: {volume.failure}")
+        raise BookieIOError(f"the volume {volume.where} is not used any more: {volume.failure}")
 
 
 def is_full(error: Exception) -> bool:

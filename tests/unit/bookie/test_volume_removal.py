@@ -4,16 +4,19 @@ the next start finds.
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from collections.abc import Collection
 
 import pytest
 
 from pulsarish.bookie.volume import Volume
+from pulsarish.bookie.volume_removal import VolumeRemovals
 from pulsarish.bookie.volumes import Volumes
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ClusterRecord, CordonedVolumes, RestoredTree, UnderReplicated
-from pulsarish.model.errors import LedgerFenced, NoSuchEntry
+from pulsarish.model.errors import BookieIOError, LedgerFenced, NoSuchEntry
 from pulsarish.model.ledger_metadata import (
     LedgerMetadata,
     LedgerPurpose,
@@ -218,5 +221,65 @@ def test_a_disk_that_dies_while_it_takes_the_fences_is_replaced_by_another(
         assert left not in (volume, killed[0])
         assert {await add(bench, each, 1) for each in there} == {LedgerFenced.code}
         assert bench.bookie.lost_directories == killed[0].config.paths
+
+    run(bench, scenario)
+
+
+def test_a_fence_that_a_removed_volume_takes_last_is_not_answered() -> None:
+    bench = bench_of("/a", "/b")
+
+    async def scenario() -> None:
+        await split(bench)
+        volume = await drain(bench, "/a")
+        several = bench.bookie._several
+        assert several is not None
+        several._homes[77] = volume  # its look-up began before the volume was cordoned
+        was, may_go_on = volume.store.states.load, asyncio.Event()
+
+        async def slow(ledger_ids: list[int]) -> None:
+            if 77 in ledger_ids:
+                await may_go_on.wait()
+            await was(ledger_ids)
+
+        volume.store.states.load = slow  # type: ignore[assignment, method-assign]
+
+        async def fence(_bookie: object) -> asyncio.Task[tuple[int, int]]:
+            return asyncio.ensure_future(several.fence(77))
+
+        fencing = await bench.in_bookie(fence)
+        await sleep(bench, 1)
+        assert await remove(bench, volume) == ""
+        may_go_on.set()
+        with pytest.raises(BookieIOError, match="was removed"):
+            await fencing
+        # Nobody was told that it is fenced.
+        assert await add(bench, 77, 0) == OK
+
+    run(bench, scenario)
+
+
+def test_a_disk_that_dies_during_the_proof_refuses_the_removal_of_the_last_volume(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = bench_of("/a", "/b")
+    was = VolumeRemovals._prove
+
+    async def proved(removals: VolumeRemovals, volume: Volume) -> None:
+        await was(removals, volume)
+        if volume.store.takes_no_copies:
+            several = removals._volumes
+            for other in several.live:
+                if other is not volume:
+                    assert several.fail(other, OSError(errno.EIO, "the disk is dead"))
+            assert several._choose() is volume
+
+    monkeypatch.setattr(VolumeRemovals, "_prove", proved)
+
+    async def scenario() -> None:
+        await split(bench)
+        volume = await drain(bench, "/a")
+        assert "last volume" in await remove(bench, volume)
+        assert bench.bookie.live == [volume]
+        assert not volume.store.takes_no_copies
 
     run(bench, scenario)
