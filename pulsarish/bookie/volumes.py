@@ -383,8 +383,8 @@ class Volumes:
         A cordoned one gets it only when all are: the bookie is read-only then, and takes fences and
         what recovery and repair write.
         """
-        among = [each for each in self.live if not each.store.takes_no_copies]
-        among = uncordoned(among or self.live)
+        taking = [each for each in self.live if not each.store.takes_no_copies]
+        among = uncordoned(taking or self.live)
         for mode in (SpaceMode.WRITABLE, SpaceMode.READ_ONLY):
             fit = [volume for volume in among if volume.store.space is mode]
             if fit:
