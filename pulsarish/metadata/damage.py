@@ -13,7 +13,7 @@ from pulsarish.metadata.records import LedgerIds, RestoredTree
 from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.tree.rows import load
 from pulsarish.metadata.tree.tree import Tree
-from pulsarish.metadata.tree_age import why_older
+from pulsarish.metadata.tree_age import REBUILT, why_older
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, MetadataStore, Op
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -97,6 +97,8 @@ def what_may_be_lost(mark: RestoredTree, url: str) -> str:
     if mark.older:
         return f"{why_older(mark)} {url}"
     origin = "come from a backup" if mark.backup_sha256 else "were cut after damage"
+    if mark.backup_sha256 == REBUILT:
+        origin = "were rebuilt from what bookies know"
     return (
         f"the metadata {origin} and do not have later changes: topics, subscriptions, "
         "acknowledgements and the messages of"

@@ -461,7 +461,8 @@ class RestoredTree(msgspec.Struct, frozen=True):
     While the node exists, bookies delete nothing (rule 12).
     """
 
-    backup_sha256: str  # empty: there was no restore
+    # empty: there was no restore; "rebuilt": the tree was made from what bookies know
+    backup_sha256: str
     backup_ms: int  # when the backup began
     # 0 while the restore runs, and then no node starts on this tree; or when it was found to be
     # older

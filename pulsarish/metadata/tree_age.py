@@ -32,12 +32,17 @@ from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import Clock, Conflict, Op, SessionState, Versioned
 from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["OLDER", "TreeAge", "confirm_tree", "raise_epoch", "why_older"]
+__all__ = ["OLDER", "REBUILT", "TreeAge", "confirm_tree", "raise_epoch", "why_older"]
 
 _log = get_logger("metadata.age")
 
 OLDER = "the metadata are older than nodes have seen them"
 """The message that a node logs each time it looks at such a tree."""
+
+REBUILT = "rebuilt"
+"""Stands in the mark of a tree that was made from what bookies know, in the place of a backup's
+checksum.
+"""
 
 
 class TreeAge:

@@ -207,7 +207,7 @@ def confirm(url: str, delete_unknown: bool, bookies: BookieFiles) -> None:
         )
     if not found.restored_ms:
         raise NotAllowed(
-            "the restore has not finished: run it again with the same file before confirming it"
+            "the restore or the rebuild has not finished: run it again as before, then confirm it"
         )
     stock = run(_stock(url, bookies))
     if (stock.silent or stock.unknown or stock.elsewhere) and not delete_unknown:

@@ -34,6 +34,7 @@ from pulsarish.metadata.records import (
     RestoredTree,
     TopicRecord,
 )
+from pulsarish.metadata.tree_age import REBUILT
 from pulsarish.model.errors import (
     CorruptData,
     InvalidArgument,
@@ -49,8 +50,6 @@ from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["Rebuild", "RebuildReport"]
 
-REBUILT: Final = "rebuilt"
-"""Stands in the mark of the tree in the place of a backup's checksum."""
 _NAMES_SHOWN: Final = 10
 _TOPIC_DEPTH: Final = 4  # /topics/tenant/namespace/topic
 
