@@ -34,6 +34,7 @@ _COLOURS: Final = {
 _LINES: Final = (
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b"),
     *("#e377c2", "#7f7f7f", "#bcbd22", "#17becf", "#000000"),
+    *("#aec7e8", "#98df8a", "#ff9896", "#c5b0d5"),
 )
 
 Scale = Callable[[float], float]
