@@ -20,6 +20,7 @@ _LONGEST_FIRST: Final = (
     "tests/integration/test_chaos.py",
     "tests/simulation/test_mutants.py",
     "tests/simulation/test_cluster_seeds.py",
+    "tests/power/",
     "tests/integration/",
     "tests/simulation/",
     "tests/",

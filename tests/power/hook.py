@@ -46,7 +46,7 @@ def left_out(reason: str) -> None:
 def sampled(total: int, count: int) -> list[int]:
     """Return ``count`` of the numbers from 1 to ``total``, evenly; with POWER_ALL all."""
     if os.environ.get("POWER_ALL") or total <= count:
-        return list(range(1, total + 1))
+        return list(range(1, total + 1, int(os.environ.get("POWER_STEP", "1"))))
     return sorted({1 + round(place * (total - 1) / (count - 1)) for place in range(count)})
 
 

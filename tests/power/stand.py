@@ -16,7 +16,7 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.chaos.power_cuts import ForgetfulDisk
 from pulsarish.chaos.stage import VoidRun
-from pulsarish.local_cluster.plan import plan_cluster
+from pulsarish.local_cluster.plan import NodePlan, plan_cluster
 from pulsarish.local_cluster.processes import Cluster, reap_children
 from tests.power.hook import Hook, left_out
 from tests.support.commands import run_command
@@ -125,6 +125,21 @@ class Stand:
             self.cluster.start(self.cluster.node(name))
         if wait:
             self.cluster.wait_ready([self.cluster.node(name)])
+
+    def start_with(self, name: str, setting: str) -> None:
+        """Start a node once with one more option."""
+
+        def change(nodes: list[NodePlan]) -> list[NodePlan]:
+            for node in nodes:
+                if node.name == name:
+                    (node.settings.remove if setting in node.settings else node.settings.append)(
+                        setting
+                    )
+            return nodes
+
+        self.cluster.change(change)
+        self.start(name)
+        self.cluster.change(change)
 
     def tries_to_start(self, name: str) -> str | None:
         """Start a node; ``None`` when it serves, what it said when it refused."""
