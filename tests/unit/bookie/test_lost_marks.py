@@ -1,4 +1,4 @@
-"""A bookie whose mark, cookie or index is damaged says what decides, and that does."""
+"""A bookie with a damaged mark, cookie or index says what decides, and that does."""
 
 from __future__ import annotations
 
