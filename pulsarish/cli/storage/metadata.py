@@ -261,8 +261,9 @@ def _print(report: RebuildReport, *, dry_run: bool) -> None:
     )
     _say_ledgers("that no topic or subscription refers to", list(report.unattached))
     say(
-        "not known, and to be made again: policies (the namespaces made here keep all messages and "
-        "all topics until retention and inactiveTopicPolicies are set), roles and permissions, "
+        "not known, and to be made again: policies (the namespaces made here, and the topics made "
+        "in other namespaces, keep all messages and are not deleted until retention and "
+        "inactiveTopicPolicies are set), roles and permissions, "
         "schemas, properties, schedules, compacted views, and all subscriptions but those counted "
         "above"
     )

@@ -165,7 +165,7 @@ class Rebuild:
                 "none"
             )
         report = RebuildReport(known)
-        plan = plan_tree(known.ledgers, self._bookies, self._clock.wall_ms())
+        plan = plan_tree(known.ledgers, self._bookies, self._clock.wall_ms(), there)
         report.absent_bookies = self._absent_bookies(plan, there)
         report.next_ledger_id = self._next_ledger_id(there)
         report.made = [path for path in plan.nodes if path not in there]
@@ -307,8 +307,14 @@ class Rebuild:
         """Return the operations that make a topic, with its subscriptions, all or nothing."""
         incarnation = self._records.token()
         record = msgspec.structs.replace(topic.record, incarnation=incarnation)
+        path, policies = paths.topic(topic.name), topic.policies
         return [
-            Op("create", paths.topic(topic.name), encode_record(record)),
+            Op("create", path, encode_record(record)),
+            *(
+                ()
+                if policies is None
+                else [Op("create", paths.topic_policies(path), encode_record(policies))]
+            ),
             Op("create", paths.cursors(topic.name)),
             Op("create", paths.topic_incarnation(topic.name, incarnation)),
             *(

@@ -6,7 +6,8 @@ record is marked as restored: it is not closed before every bookie was asked for
 
 Policies are not known. Without the subscriptions that needed them, and without retention, a topic's
 messages would be trimmed when it is opened. So the namespaces that are made keep everything, and
-delete no topic, until an operator sets their policies again.
+delete no topic, until an operator sets their policies again. Topics that are made in a namespace
+that is there already get such policies of their own.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pulsarish.metadata.records import (
     PartitionedTopic,
     TenantRecord,
     TopicLedger,
+    TopicPolicies,
     TopicRecord,
 )
 from pulsarish.model import policies
@@ -34,7 +36,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Purpose
 from pulsarish.model.policies import InactiveTopicPolicies, RetentionPolicies
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.model.topic_name import TopicName
-from pulsarish.wire.json_record import encode_record
+from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["PlannedTopic", "TreePlan", "plan_tree"]
 
@@ -50,6 +52,8 @@ class PlannedTopic:
     record: TopicRecord
     cursors: dict[str, CursorRecord] = field(default_factory=dict)
     """By subscription."""
+    policies: TopicPolicies | None = None
+    """Its own, unless its namespace keeps everything. Those of a partition are among the nodes."""
 
 
 @dataclass(slots=True)
@@ -65,13 +69,17 @@ class TreePlan:
 
 
 def plan_tree(
-    known: Mapping[int, LedgerMetadata], bookies: Sequence[BookieCopies], now_ms: int
+    known: Mapping[int, LedgerMetadata],
+    bookies: Sequence[BookieCopies],
+    now_ms: int,
+    there: Mapping[str, bytes] | None = None,
 ) -> TreePlan:
     """Return the tree that these ledgers and cookies imply.
 
     Args:
         known: by id, ascending.
         bookies: at least one, all of one cluster.
+        there: the nodes of the tree.
     """
     plan = TreePlan()
     first = min(bookies, key=lambda each: each.cookie.created_ms).cookie
@@ -104,6 +112,8 @@ def plan_tree(
             plan.unattached[ledger_id] = f"{metadata.purpose.kind} {metadata.purpose.owner}"
     for topic in plan.topics:
         _add_parents(plan.nodes, topic.name, now_ms)
+        if there and paths.topic(topic.name) not in there and not _keeps_all(there, topic.name):
+            _add_policies(plan.nodes, topic)
     return plan
 
 
@@ -170,10 +180,7 @@ def _add_parents(nodes: dict[str, bytes], name: TopicName, now_ms: int) -> None:
     """Add the tenant, the namespace, and the partitioned topic of a partition."""
     nodes[paths.tenant(name.tenant)] = encode_record(TenantRecord())
     nodes[paths.namespace(name.tenant, name.namespace)] = encode_record(
-        NamespacePolicies(
-            policies={key: msgspec.to_builtins(value) for key, value in _KEEP_ALL.items()},
-            created_ms=now_ms,
-        )
+        NamespacePolicies(policies=_kept_by(), created_ms=now_ms)
     )
     if name.partition < 0:
         return
@@ -181,3 +188,27 @@ def _add_parents(nodes: dict[str, bytes], name: TopicName, now_ms: int) -> None:
     before = msgspec.json.decode(nodes[path], type=PartitionedTopic) if path in nodes else None
     count = max(name.partition + 1, 0 if before is None else before.partitions)
     nodes[path] = encode_record(PartitionedTopic(count, created_ms=now_ms))
+
+
+def _kept_by() -> dict[str, object]:
+    """Return policies that keep everything, as they are stored."""
+    return {key: msgspec.to_builtins(value) for key, value in _KEEP_ALL.items()}
+
+
+def _keeps_all(there: Mapping[str, bytes], name: TopicName) -> bool:
+    """Return whether the topic's namespace is still to be made, or keeps everything."""
+    path = paths.namespace(name.tenant, name.namespace)
+    if path not in there:
+        return True
+    policies = decode_record(there[path], NamespacePolicies, path).policies
+    return all(policies.get(key) == value for key, value in _kept_by().items())
+
+
+def _add_policies(nodes: dict[str, bytes], topic: PlannedTopic) -> None:
+    """Have a topic keep everything, whatever its namespace says."""
+    kept = TopicPolicies(_kept_by())
+    if topic.name.partition < 0:
+        topic.policies = kept
+    else:
+        path = paths.topic_policies(paths.partitioned_topic(topic.name.partitioned))
+        nodes[path] = encode_record(kept)

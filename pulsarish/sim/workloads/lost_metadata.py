@@ -1,8 +1,9 @@
 """A topic whose metadata are lost without a backup, and made again from what bookies know.
 
 An owner appends while bookies crash, so that ledgers roll over and change their ensembles. Then all
-processes die and the metadata are empty. The operator rebuilds them from the bookies' disks, and an
-owner opens the topic with the retention that its namespace has then.
+processes die and the metadata are empty, or have only the namespace, of an older backup. The
+operator rebuilds them from the bookies' disks, and an owner opens the topic with the retention that
+it or its namespace has then.
 
     run_lost_metadata(17)
 
@@ -39,7 +40,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.backup.ledger_copies import BookieCopies
 from pulsarish.metadata.backup.rebuild import Rebuild, RebuildReport
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import NamespacePolicies, TopicRecord
+from pulsarish.metadata.records import NamespacePolicies, TopicPolicies, TopicRecord
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.policies import RETENTION, RetentionPolicies
@@ -104,8 +105,9 @@ class _Oracle:
 
 
 class _Run:
-    def __init__(self, sim: Simulation) -> None:
+    def __init__(self, sim: Simulation, *, has_namespace: bool) -> None:
         rng = sim.workload
+        self._has_namespace = has_namespace
         self.counts = RebuildCounts()
         self._sim = sim
         self._random = rng
@@ -227,7 +229,11 @@ class _Run:
         return found
 
     async def _rebuild(self, world: World, bookies: Sequence[BookieCopies]) -> RebuildReport:
-        report = await Rebuild(_records(world), world.clock, bookies, ledger_id_gap=100).run()
+        records = _records(world)
+        if self._has_namespace:
+            path = paths.namespace(_NAME.tenant, _NAME.namespace)
+            await records.compare_and_set(path, NamespacePolicies(), None)
+        report = await Rebuild(records, world.clock, bookies, ledger_id_gap=100).run()
         self.counts.confirmed += len(self._oracle.confirmed)
         self.counts.ledgers += len(report.ledgers)
         confirmed = {each.ledger_id for each in self._oracle.confirmed}
@@ -298,11 +304,12 @@ class _Run:
             ), f"{position} was skipped: no client acknowledged it"
 
     async def _retention(self, records: Records) -> Retention:
-        """Return the retention of the topic's namespace, as a broker would apply it."""
+        """Return the retention of the topic or its namespace, as a broker would apply it."""
         path = paths.namespace(_NAME.tenant, _NAME.namespace)
         found = await records.get(path, NamespacePolicies)
         assert found is not None, "the namespace is not there"
-        policies = found[0].policies
+        own = await records.get(paths.topic_policies(paths.topic(_NAME)), TopicPolicies)
+        policies = {**found[0].policies, **({} if own is None else own[0].policies)}
         if RETENTION.name not in policies:
             return Retention()
         wanted = msgspec.convert(policies[RETENTION.name], RetentionPolicies)
@@ -348,6 +355,6 @@ async def _copies(config: BookieConfig, world: World) -> BookieCopies:
 def run_lost_metadata(seed: int) -> RebuildCounts:
     """Run one seed. Return the counts. Raises ``AssertionError`` when a promise was broken."""
     sim = Simulation(seed)
-    run = _Run(sim)
+    run = _Run(sim, has_namespace=seed % 2 == 1)
     sim.run(run.run, max_virtual_seconds=200)
     return run.counts

@@ -30,6 +30,7 @@ from pulsarish.metadata.records import (
     PartitionedTopic,
     RestoredTree,
     TopicLedger,
+    TopicPolicies,
     TopicRecord,
 )
 from pulsarish.metadata.tree_age import confirm_tree
@@ -330,6 +331,26 @@ def test_a_topic_of_an_old_backup_is_extended_only_when_asked_for_and_only_at_it
         assert found[0].highest_ledger == 7
         again = await Rebuild(records, world.clock, bookies, extend_topics=True).run()
         assert (again.extended, again.ledgers) == ({}, [])
+
+    in_world(work)
+
+
+def test_topics_made_in_a_namespace_that_is_there_keep_everything() -> None:
+    async def work(world: World) -> None:
+        records = records_of(world)
+        await put(records, paths.namespace("public", "default"), NamespacePolicies(bundles=16))
+        partition = TopicName.parse("persistent://public/default/p").with_partition
+        elsewhere = TopicName.parse("persistent://public/other/t")
+        owners = (TOPIC, partition(0), partition(1), elsewhere)
+        copies = [(each, copy(ledger(each, owner=name.full))) for each, name in enumerate(owners)]
+        await Rebuild(records, world.clock, [bookie(1, *copies)]).run()
+        for path in (paths.topic(TOPIC), paths.partitioned_topic(partition(0).partitioned)):
+            found = await records.get(paths.topic_policies(path), TopicPolicies)
+            assert found is not None
+            assert found[0].policies["retention"]["retentionTimeInMinutes"] == -1
+            assert found[0].policies["inactive_topic"]["deleteWhileInactive"] is False
+        other = paths.topic_policies(paths.topic(elsewhere))
+        assert await records.get(other, TopicPolicies) is None, "its namespace keeps everything"
 
     in_world(work)
 
