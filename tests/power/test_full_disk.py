@@ -1,5 +1,5 @@
-"""The disk of one bookie of three, an ext4 image that is mounted through a loop device, is filled to
-its last byte: messages go on to the other bookies, and once there is room to this one again.
+"""The disk of one bookie of three, an ext4 image that is mounted through a loop device, is filled
+to its last byte: messages go on to the other bookies, and once there is room to this one again.
 """
 
 from __future__ import annotations
