@@ -263,10 +263,12 @@ class GarbageCollector:
                 _ = await self.trash.restore(ledger_id)
         await self.strays.begin()
 
-        async def look(found: Sequence[tuple[int, Versioned]]) -> None:
+        epoch = self._age.seen.epoch
+
+        async def look(found: Sequence[tuple[int, Versioned]], is_restored: bool) -> None:
             for ledger_id, node in found:
                 await self.strays.look(ledger_id, node)
-            await self.copies.keep(found, is_marked=mark is not None)
+            await self.copies.keep(found, epoch, is_marked=mark is not None or is_restored)
 
         candidates = await self._missing_of(local, look)
         if mark is not None:
@@ -319,16 +321,20 @@ class GarbageCollector:
     async def _missing_of(
         self,
         ledgers: Sequence[int],
-        look: Callable[[Sequence[tuple[int, Versioned]]], Awaitable[None]] | None = None,
+        look: Callable[[Sequence[tuple[int, Versioned]], bool], Awaitable[None]] | None = None,
     ) -> list[int]:
         """Return those of these ledgers that the metadata do not seem to have.
 
-        ``look`` is awaited with the others, a page at a time.
+        ``look`` is awaited with the others, a page at a time, and with whether the tree was marked
+        as restored then.
         """
         missing: list[int] = []
         for first in range(0, len(ledgers), _ASK_PAGE):
             page = ledgers[first : first + _ASK_PAGE]
-            nodes = await self._records.nodes([paths.ledger(ledger_id) for ledger_id in page])
+            # Keep this order: a restore marks the tree before it changes anything.
+            *nodes, restored = await self._records.nodes(
+                [*(paths.ledger(ledger_id) for ledger_id in page), paths.RESTORED]
+            )
             found: list[tuple[int, Versioned]] = []
             for ledger_id, node in zip(page, nodes, strict=True):
                 if node is None:
@@ -336,7 +342,7 @@ class GarbageCollector:
                 else:
                     found.append((ledger_id, node))
             if look is not None:
-                await look(found)
+                await look(found, restored is not None)
         return missing
 
     def _grace_seconds(self) -> float:

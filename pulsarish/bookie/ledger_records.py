@@ -90,30 +90,40 @@ class LedgerRecords:
             if self._stopping.is_set():
                 return []
             is_marked = await self._age.known_mark() is not None
-            nodes = await self._records.nodes([paths.ledger(each) for each in ledger_ids])
+            epoch = self._age.seen.epoch
+            # Keep this order: a restore marks the tree before it changes anything.
+            *nodes, restored = await self._records.nodes(
+                [*(paths.ledger(each) for each in ledger_ids), paths.RESTORED]
+            )
             found = [
                 (ledger_id, node)
                 for ledger_id, node in zip(ledger_ids, nodes, strict=True)
                 if node is not None
             ]
-            await self._keep(found, is_marked=is_marked)
+            await self._keep(found, epoch, is_marked=is_marked or restored is not None)
         own_name = self._store.instance_id.encode()
         named = {ledger_id: None for ledger_id, node in found if own_name in node.data}
         return [each for each in ledger_ids if each not in named]
 
-    async def keep(self, found: Sequence[tuple[int, Versioned]], *, is_marked: bool) -> None:
+    async def keep(
+        self, found: Sequence[tuple[int, Versioned]], epoch: int, *, is_marked: bool
+    ) -> None:
         """Keep copies of records that were just read, as far as they are newer.
 
-        ``is_marked``: the tree was marked as restored or older before they were read.
+        Args:
+            epoch: of the tree, before they were read.
+            is_marked: the tree was marked as restored or older before or after they were read.
 
         Raises ``BookieIOError``.
         """
         async with self._busy:
             if not self._stopping.is_set():
-                await self._keep(found, is_marked=is_marked)
+                await self._keep(found, epoch, is_marked=is_marked)
 
-    async def _keep(self, found: Sequence[tuple[int, Versioned]], *, is_marked: bool) -> None:
-        index, epoch = self._store.index, self._age.seen.epoch
+    async def _keep(
+        self, found: Sequence[tuple[int, Versioned]], epoch: int, *, is_marked: bool
+    ) -> None:
+        index = self._store.index
         wanted: list[tuple[int, KeptRecord]] = []
         before = await index.kept_records([ledger_id for ledger_id, _ in found])
         for (ledger_id, node), kept in zip(found, before, strict=True):

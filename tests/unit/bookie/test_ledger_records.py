@@ -154,3 +154,44 @@ def test_a_restored_tree_replaces_no_copy_before_it_is_confirmed() -> None:
         assert await state(bench) is LedgerState.OPEN
 
     bench.sim.run(scenario)
+
+
+def test_a_restore_in_the_middle_of_a_look_replaces_no_copy() -> None:
+    bench = BookieBench(5)
+    restored = ledger((0, HERE), state=LedgerState.OPEN)
+
+    async def restore() -> None:
+        mark = encode_record(RestoredTree("0" * 64, 1))
+        await write(bench, Op("create", paths.RESTORED, mark))
+        await write_record(bench, msgspec.structs.replace(restored, restored=True))
+
+    async def scenario() -> None:
+        await bench.client()
+        await write_record(bench, ledger((0, HERE)))
+        await fill(bench, 1)
+        await asyncio.sleep(SOON)
+        garbage = bench.bookie.garbage
+        begin, known_mark = garbage.strays.begin, garbage.copies._age.known_mark
+
+        async def begin_late() -> None:
+            await restore()
+            await begin()
+
+        garbage.strays.begin = begin_late  # type: ignore[method-assign]
+        await collect(bench)
+        assert await state(bench) is LedgerState.CLOSED
+        garbage.strays.begin = begin  # type: ignore[method-assign]
+        await delete_metadata(bench, paths.RESTORED)
+        await write_record(bench, ledger((0, HERE)))
+        await collect(bench)
+
+        async def known_early() -> RestoredTree | None:
+            found = await known_mark()
+            await restore()
+            return found
+
+        garbage.copies._age.known_mark = known_early  # type: ignore[method-assign]
+        await bench.in_bookie(lambda _bookie: garbage.copies.read([1]))
+        assert await state(bench) is LedgerState.CLOSED
+
+    bench.sim.run(scenario)
