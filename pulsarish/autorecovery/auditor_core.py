@@ -93,10 +93,9 @@ class AuditorCore:
         self._audited = dict.fromkeys(walk.lost)
         if walk.limbo and walk.limbo != self._audited_limbos:
             self._limbo_wait = _LIMBO_AGAIN_SECONDS
-            self._limbo_due = now + self._limbo_wait
         elif walk.spares_open:
             self._limbo_wait = min(2 * self._limbo_wait, self._bookie_check_seconds)
-            self._limbo_due = now + self._limbo_wait
+        self._limbo_due = now + self._limbo_wait
         self._audited_limbos = dict(walk.limbo)
         self._bookie_check_due = now + self._bookie_check_seconds
         if walk.asks_bookies:

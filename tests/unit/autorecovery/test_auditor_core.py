@@ -91,6 +91,19 @@ def test_ledgers_in_limbo_are_looked_for_again_and_again() -> None:
     assert plan.due([], {"a": 2}, 7_683.0) is not None
 
 
+def test_a_look_at_everything_counts_as_one_for_ledgers_in_limbo() -> None:
+    plan = AuditorCore(
+        delay_seconds=10, bookie_check_seconds=100, entry_check_seconds=1_000, now=0.0
+    )
+    walks = []
+    for now in range(1, 1_200):
+        walk = plan.due([], {"a": 1}, float(now))
+        if walk is not None:
+            plan.walked(walk, float(now))
+            walks.append(now)
+    assert walks == [1, 61, *range(161, 1_000, 100), 1_000, 1_100]
+
+
 def test_an_operator_may_ask_for_a_look_at_any_time() -> None:
     plan = core()
     assert plan.due([], {}, 1.0) is None
