@@ -21,7 +21,7 @@ class LedgerIdAllocator:
         self._block = block
         self._next = 0
         self._end = 0
-        self._in_vain = 0
+        self._in_vain = 0  # a block was given up for this id, and the next one was below it, too
         self._drawing = asyncio.Lock()
 
     async def next_id(self, *, above: int = -1, clear_of: int = 0) -> int:
@@ -38,7 +38,9 @@ class LedgerIdAllocator:
         async with self._drawing:
             # Another process may have drawn a newer block since, and ``above`` may come from it.
             self._next = max(self._next, min(above + 1, self._end))
-            if clear_of > max(self._next, self._in_vain):
+            # A block that is drawn now ends at least so far above the present one.
+            helps = clear_of < self._end + self._block or clear_of > self._in_vain
+            if clear_of > self._next and helps:
                 self._next = min(clear_of, self._end)
             if self._next == self._end:
                 drawn = await self._records.update(paths.LEDGER_IDS, LedgerIds, self._draw)
@@ -48,7 +50,7 @@ class LedgerIdAllocator:
                 if clear_of < self._end:
                     self._next = max(self._next, clear_of)
                 else:
-                    self._in_vain = clear_of
+                    self._in_vain = max(self._in_vain, clear_of)
             assert self._next > above, (
                 f"ledger id {above} was never given out: blocks end at {self._end}"
             )

@@ -52,3 +52,17 @@ def test_ids_of_which_a_bookie_is_in_doubt_are_given_up_but_not_for_made_up_ones
         assert await sim.node("a").run(draw) == [0, 2, 3, 10, 15, 16, 20, 21, 22]
 
     sim.run(scenario)
+
+
+def test_an_id_that_no_metadata_gave_out_does_not_hide_the_doubt_of_another_bookie() -> None:
+    sim = Simulation(1)
+
+    async def scenario() -> None:
+        async def draw(world: World) -> list[int]:
+            ids = LedgerIdAllocator(Records(world.metadata, world.clock, world.random), 10)
+            in_doubt = [1 << 40, 5, 1 << 30, 12, 1 << 40]
+            return [await ids.next_id(clear_of=clear_of) for clear_of in in_doubt]
+
+        assert await sim.node("a").run(draw) == [0, 5, 6, 12, 13]
+
+    sim.run(scenario)
