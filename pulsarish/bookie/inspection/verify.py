@@ -150,6 +150,8 @@ class Verification:
         others: Sequence[Inspected] = (),
         progress: Callable[[str, int], None] = lambda _what, _done: None,
     ) -> None:
+        # by log: where the last entry that the index needs begins
+        self._needed_up_to: dict[int, int] = {}
         self.counts = Counts()
         self._inspected = inspected
         self._bookie_id = bookie_id
@@ -292,6 +294,8 @@ class Verification:
             for number, index in enumerate(indexes):
                 start = (0, 0)
                 while page := await index.locations_from(*start, _PAGE_ENTRIES):
+                    for _, _, (log_id, offset, _) in page:
+                        self._needed_up_to[log_id] = max(self._needed_up_to.get(log_id, -1), offset)
                     bad = await self._unreadable(logs, page)
                     if bad:
                         await self._look_again(number, bad)
@@ -430,7 +434,7 @@ class Verification:
                         "nothing, unless entries are missing or unreadable, too: the bookie "
                         "serves no entry from here, and compaction leaves it out",
                         # A power cut leaves unsynced ends of logs like this.
-                        is_wrong=False,
+                        is_wrong=self._needed_up_to.get(log_id, -1) >= offset,
                         path=path,
                         offset=offset,
                         ledger_id=ledger_id,
