@@ -113,10 +113,11 @@ def rebuild(stand: Stand, topic: str, at: int) -> int:
 
 
 OPERATIONS: Final[dict[str, Operation]] = {
+    # First: of a log that a kill has torn a rebuilt index knows nothing, and verify says so.
+    "rebuild": rebuild,
     "checkpoint": checkpoint,
     "start": start,
     "compaction": compaction,
-    "rebuild": rebuild,
 }
 
 
