@@ -242,11 +242,6 @@ class LedgerIndex:
         ]
         return [_LEDGER_KEY.unpack(key)[1] for found in scans for key, _ in found]
 
-    async def deleted(self, first: int, limit: int) -> list[int]:
-        """Return ids from ``first`` on of ledgers that are remembered as deleted, in order."""
-        found = await self._scan(_deleted_key(first), b"E", limit=limit)
-        return [_LEDGER_KEY.unpack(key)[1] for key, _ in found]
-
     async def trash_ledger(
         self, ledger_id: int, row: LedgerRow, wall_ms: int, *, whole: bool = True
     ) -> None:

@@ -287,11 +287,11 @@ class Volumes:
             known, more = await store.list_ledgers(known[-1], ROWS_MAX)
             if not await self._fence_in(target, known):
                 return False
-        deleted = await store.index.deleted(0, ROWS_MAX)
+        deleted = await store.index.deleted_after(-1, ROWS_MAX)
         while deleted:
             if not await self._fence_in(target, deleted):
                 return False
-            deleted = await store.index.deleted(deleted[-1] + 1, ROWS_MAX)
+            deleted = await store.index.deleted_after(deleted[-1], ROWS_MAX)
         return True
 
     async def _fence_in(self, target: Volume, ledger_ids: Sequence[int]) -> bool:
