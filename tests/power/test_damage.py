@@ -184,4 +184,6 @@ def test_a_damaged_bookie_says_what_is_wrong_and_which_command_decides(
         done = put_in_order(stand, last, kept, name)
     print(f"{name}: {path}: verify {verified.returncode}: {done}", flush=True)
     stand.read(TOPIC)
+    # An open ledger is repaired once it is closed.
+    stand.close_ledgers(TOPIC)
     stand.wait_whole()
