@@ -21,6 +21,7 @@ from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.local_reads import LocalReads
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.placement import Candidate, Ensemble
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.repair.copy_probe import (
@@ -151,18 +152,32 @@ class LedgerClient:
         self._check_open()
         check_quorums(ensemble_size, write_quorum, ack_quorum)
         self._warn_of_weak_quorum(write_quorum, ack_quorum)
-        ensemble = self._pool.placement.ensemble(
-            self.bookies.candidates(),
-            ensemble_size,
-            write_quorum,
-            ack_quorum,
-            groups=groups,
-            down_count=self.bookies.down_count(),
-            read_only_reasons=self.bookies.read_only_reasons(),
-        )
+        bookies = self.bookies
+
+        def ensemble_of(candidates: Sequence[Candidate]) -> Ensemble:
+            return self._pool.placement.ensemble(
+                candidates,
+                ensemble_size,
+                write_quorum,
+                ack_quorum,
+                groups=groups,
+                down_count=bookies.down_count(),
+                read_only_reasons=bookies.read_only_reasons(),
+            )
+
+        ensemble = ensemble_of(bookies.candidates())
         # A bookie in limbo tells the writer of a ledger that it is fenced.
-        clear_of = self.bookies.in_no_doubt_from(ensemble.members)
+        clear_of = bookies.in_no_doubt_from(ensemble.members)
         ledger_id = await self._ids.next_id(above=above, clear_of=clear_of)
+        if any(bookies.may_lack(member, ledger_id) for member in ensemble.members):
+            # Its limbo began meanwhile, or goes beyond the ids that the metadata gave out.
+            ensemble = ensemble_of(
+                [
+                    each
+                    for each in bookies.candidates()
+                    if not bookies.may_lack(each.member, ledger_id)
+                ]
+            )
         metadata = LedgerMetadata(
             ledger_id=ledger_id,
             ensemble_size=len(ensemble.members),

@@ -12,15 +12,15 @@ from tests.simulation.test_autorecovery import Repaired, written
 from tests.simulation.test_ledger_scripts import Client, entries, play
 
 
-async def into_limbo(cluster: Repaired, client: Client, name: str) -> None:
-    """As after ``storage rebuild-index``: for all ids that were given out."""
+async def into_limbo(cluster: Repaired, client: Client, name: str, *, more: int = 0) -> None:
+    """As after ``storage rebuild-index``: for all ids that were given out, and ``more``."""
     records = Records(client.world.metadata, client.world.clock, client.world.random)
     found = await client.do(records.get(paths.LEDGER_IDS, LedgerIds))
     assert found is not None
     node = cluster.sim.nodes[name]
 
     async def enter(_world: object) -> None:
-        await cluster.running[name].store.limbo.enter(found[0].next_id, "a test says so")
+        await cluster.running[name].store.limbo.enter(found[0].next_id + more, "a test says so")
 
     await node.run(enter)
     node.crash()
@@ -61,5 +61,25 @@ def test_a_bookie_in_limbo_replaces_nobody_in_a_ledger_that_it_is_in_doubt_about
         await client.do(client.world.clock.sleep(2.0))
         await client.append(writer, entries(10))
         assert cluster.running[spare].instance_id not in writer.metadata.last_segment.members
+
+    play(scenario)
+
+
+def test_a_bookie_in_doubt_about_ids_that_nobody_gave_out_is_in_no_new_ledger() -> None:
+    """One that lost a volume doubts all ids up to the greatest that any peer has fenced there."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4)
+        client = await cluster.client()
+        await written(client)
+        await into_limbo(cluster, client, "b1", more=1 << 40)
+        doubtful = cluster.running["b1"].instance_id
+        for _ in range(5):
+            writer, _ = await client.create(3, 3, 2)
+            await client.append(writer, entries(30))
+            await client.do(client.world.clock.sleep(1.0))
+            await client.append(writer, entries(30))
+            assert doubtful not in writer.metadata.last_segment.members
+            await client.do(writer.close())
 
     play(scenario)
