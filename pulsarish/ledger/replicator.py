@@ -185,7 +185,7 @@ class Replicator:
             return
         for index in core.missing:
             member = core.members[index]
-            if self._pool.usable(member):
+            if self._pool.usable(member) and self._takes_adds(member):
                 _log.info("bookie is back in its ledger", ledger=self._ledger_id, bookie=member)
                 core.rejoin(index)
                 self._resend(index)
@@ -375,9 +375,15 @@ class Replicator:
             for candidate in bookies.candidates()
             if self._pool.usable(candidate.member)
             and bookies.book.get(candidate.member) not in others
-            # It would answer that the ledger is fenced. What recovery writes it takes.
-            and (self._recovery or not bookies.may_lack(candidate.member, self._ledger_id))
+            and self._takes_adds(candidate.member)
         ]
+
+    def _takes_adds(self, member: str) -> bool:
+        """Return whether a bookie is in no doubt about the ledger.
+
+        It would answer a writer that the ledger is fenced. What recovery writes it takes.
+        """
+        return self._recovery or not self._pool.bookies.may_lack(member, self._ledger_id)
 
     def _replacement(self, index: int, members: Sequence[str]) -> str | None:
         chosen = self._pool.placement.replacement(

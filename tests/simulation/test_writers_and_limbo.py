@@ -4,6 +4,8 @@ doubt about. Brokers draw ids in blocks: those that they drew before are in doub
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds
@@ -12,7 +14,14 @@ from tests.simulation.test_autorecovery import Repaired, written
 from tests.simulation.test_ledger_scripts import Client, entries, play
 
 
-async def into_limbo(cluster: Repaired, client: Client, name: str, *, more: int = 0) -> None:
+async def into_limbo(
+    cluster: Repaired,
+    client: Client,
+    name: str,
+    *,
+    more: int = 0,
+    meanwhile: Callable[[], Awaitable[object]] | None = None,
+) -> None:
     """As after ``storage rebuild-index``: for all ids that were given out, and ``more``."""
     records = Records(client.world.metadata, client.world.clock, client.world.random)
     found = await client.do(records.get(paths.LEDGER_IDS, LedgerIds))
@@ -24,6 +33,8 @@ async def into_limbo(cluster: Repaired, client: Client, name: str, *, more: int 
 
     await node.run(enter)
     node.crash()
+    if meanwhile is not None:
+        await meanwhile()
     node.revive()
     await client.do(client.world.clock.sleep(5.0))
     assert client.ledgers.bookies.may_lack(cluster.running[name].instance_id, 0)
@@ -81,5 +92,22 @@ def test_a_bookie_in_doubt_about_ids_that_nobody_gave_out_is_in_no_new_ledger() 
             await client.append(writer, entries(30))
             assert doubtful not in writer.metadata.last_segment.members
             await client.do(writer.close())
+
+    play(scenario)
+
+
+def test_a_member_that_comes_back_in_limbo_does_not_end_the_writer() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3)
+        client = await cluster.client()
+        writer, _ = await client.create(3, 3, 2)
+        await client.append(writer, entries(10))
+        name = cluster.name_of(writer.metadata.last_segment.members[0])
+        await into_limbo(
+            cluster, client, name, meanwhile=lambda: client.append(writer, entries(10))
+        )
+        for _ in range(3):
+            await client.do(client.world.clock.sleep(20.0))
+            await client.append(writer, entries(10))
 
     play(scenario)
