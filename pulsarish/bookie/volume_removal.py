@@ -34,7 +34,7 @@ from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ClusterRecord, Cookie
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.model.errors import MetadataUnavailable, NotAllowed
+from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowed
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
@@ -180,6 +180,8 @@ class VolumeRemovals:
         def changed(cookie: Cookie | None) -> Cookie | None:
             if cookie is None or cookie.instance_id != self._cookie.instance_id:
                 return None  # the bookie was decommissioned
+            if volume.name not in cookie.volumes:
+                return None  # an older cookie was put back; the next start looks at all volumes
             records = dict(cookie.volumes)
             records[volume.name] = msgspec.structs.replace(
                 records[volume.name], is_lost=True, is_removed=True
@@ -192,6 +194,9 @@ class VolumeRemovals:
             except MetadataUnavailable as error:
                 _log.debug("the removal of a volume is noted later", reason=error)
                 await self._clock.sleep(_RETRY_SECONDS)
+            except CorruptData as error:
+                _log.error("the removal of a volume is noted in the others only", exception=error)
+                return
             else:
                 return
 

@@ -8,6 +8,7 @@ import asyncio
 import errno
 from collections.abc import Collection
 
+import msgspec
 import pytest
 
 from pulsarish.bookie.volume import Volume
@@ -281,5 +282,30 @@ def test_a_disk_that_dies_during_the_proof_refuses_the_removal_of_the_last_volum
         assert "last volume" in await remove(bench, volume)
         assert bench.bookie.live == [volume]
         assert not volume.store.takes_no_copies
+
+    run(bench, scenario)
+
+
+def test_a_cookie_that_does_not_name_the_removed_volume_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = bench_of("/a", "/b")
+    was = Volumes.settle_removed
+
+    async def settled(volumes: Volumes, volume: Volume) -> None:
+        await was(volumes, volume)
+        # A restore has put an older cookie back, of before the volume was added.
+        cookie = await cookie_of(bench)
+        older = {name: each for name, each in cookie.volumes.items() if name != volume.name}
+        wanted = msgspec.structs.replace(cookie, volumes=older)
+        await store(bench, paths.cookie("b1"), encode_record(wanted))
+
+    monkeypatch.setattr(Volumes, "settle_removed", settled)
+
+    async def scenario() -> None:
+        _, rest = await split(bench)
+        volume = await drain(bench, "/a")
+        assert await remove(bench, volume) == ""
+        assert await add(bench, rest[0], 1) == OK
 
     run(bench, scenario)
