@@ -46,9 +46,8 @@ def drain(
     DIR the ledger directory of the volume.
 
     \b
-    Examples:
+    Example:
       pulsarish storage drain bookie-2 /d1/ledgers --wait
-      pulsarish topics unload greetings                  # closes an open ledger
     """
     state = admin.bookies.drain_volume(bookie, directory, reason=reason, force=force)
     say_if_off(admin)

@@ -31,8 +31,7 @@ def remove_volume(bookie: str, directory: str, admin: Admin, output: str) -> Non
     with and without them. BOOKIE is the bookie's id, and DIR the ledger directory of the volume.
 
     \b
-    Examples:
-      pulsarish storage drain bookie-2 /d1/ledgers --wait
+    Example:
       pulsarish storage remove-volume bookie-2 /d1/ledgers
     """
     state = admin.bookies.remove_volume(bookie, directory)
