@@ -30,6 +30,7 @@ PERMISSIONS: Final[dict[str, frozenset[str]]] = {
     "bookie.list_trash": _OWNERS | {"auditor"},
     "bookie.change_trash": _OWNERS,
     "bookie.collect_garbage": _OWNERS,
+    "bookie.volume": _OWNERS,
     "bookie.status": _AUDITORS,
 }
 """The roles that may use each call and stream. What has no row is for no one."""

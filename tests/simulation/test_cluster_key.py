@@ -33,6 +33,7 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "bookie.list_trash": (pb.ListTrashRequest(), pb.ListTrashResponse),
     "bookie.change_trash": (pb.ChangeTrashRequest(), pb.ChangeTrashResponse),
     "bookie.collect_garbage": (pb.CollectGarbageRequest(), pb.CollectGarbageResponse),
+    "bookie.volume": (pb.VolumeRequest(), pb.VolumeResponse),
     "bookie.write_lacs": (pb.WriteLacsRequest(), None),
     "bookie.status": (pb.StatusRequest(), None),
 }
@@ -113,7 +114,12 @@ def test_a_stranger_may_call_nothing(key_file: str) -> None:
     play(key_file, None, dict.fromkeys(everything, AuthenticationError.code))
 
 
-OWNERS_ALONE = {"bookie.write_lacs", "bookie.change_trash", "bookie.collect_garbage"}
+OWNERS_ALONE = {
+    "bookie.write_lacs",
+    "bookie.change_trash",
+    "bookie.collect_garbage",
+    "bookie.volume",
+}
 CHANGES = {"bookie.add", "bookie.fence", "bookie.recovery_read", "bookie.clear_limbo"}
 LISTS = {"bookie.list_ledgers", "bookie.list_entries", "bookie.status"}
 

@@ -29,11 +29,13 @@ __all__ = ["run_bookie_rights"]
 _ADDRESS: Final = "bookie0:3182"
 _READS: Final = frozenset({"bookie.read", "bookie.read_lac"})
 _LISTS: Final = frozenset({"bookie.list_ledgers", "bookie.list_entries", "bookie.status"})
-_TRASH: Final = frozenset({"bookie.list_trash", "bookie.change_trash", "bookie.collect_garbage"})
+_OPERATIONS: Final = frozenset(
+    {"bookie.list_trash", "bookie.change_trash", "bookie.collect_garbage", "bookie.volume"}
+)
 _REPAIRS: Final = frozenset(
     {"bookie.add", "bookie.fence", "bookie.recovery_read", "bookie.clear_limbo"}
 )
-_ALL: Final = _READS | _LISTS | _TRASH | _REPAIRS | {"bookie.write_lacs"}
+_ALL: Final = _READS | _LISTS | _OPERATIONS | _REPAIRS | {"bookie.write_lacs"}
 _RIGHTS: Final[Mapping[str, frozenset[str]]] = {
     "broker": _ALL,
     "operator": _ALL,
@@ -62,6 +64,7 @@ _REQUESTS: Final[Mapping[str, Callable[[str, int], Message]]] = {
         instance_id=to, restore=True, ledgers=[ledger]
     ),
     "bookie.collect_garbage": lambda to, _: pb.CollectGarbageRequest(instance_id=to),
+    "bookie.volume": lambda to, _: pb.VolumeRequest(instance_id=to, directory="/none"),
     "bookie.status": lambda _to, _ledger: pb.StatusRequest(),
 }
 _STREAMS: Final = ("bookie.add", "bookie.read")
