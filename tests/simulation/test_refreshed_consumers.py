@@ -15,6 +15,7 @@ import pytest
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
+from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import AuthenticationError, PulsarishError, Timeout
 from pulsarish.runtime.seams import World
 from pulsarish.security.credentials import Certificate, Credentials
@@ -56,6 +57,13 @@ class TimedRoles(NamedRoles):
         if found.expires_at_ms and self.wall_ms() >= found.expires_at_ms:
             raise AuthenticationError("the token has expired")
         return found
+
+
+async def _next(consumer: AsyncConsumer) -> Message | None:
+    try:
+        return await consumer.receive(timeout_millis=1_000)
+    except Timeout:
+        return None
 
 
 @dataclass
@@ -120,19 +128,20 @@ class Scene:
         _ = world.tasks.spawn(self._consume(world, name, consumer), name=f"consumer {name}")
 
     async def _consume(self, world: World, name: str, consumer: AsyncConsumer) -> None:
+        # It works on each until the next one comes, so one is not acknowledged when a token ends.
+        held: Message | None = None
         while True:
             try:
-                message = await consumer.receive(timeout_millis=1_000)
-                key, number = message.partition_key(), int(message.data())
-                self.deliveries.append(
-                    Delivery(name, key, number, bool(message.redelivery_count()))
-                )
-                # It works a moment, so some messages are not acknowledged when a token ends.
-                await world.clock.sleep(PAUSE_SECONDS / 2)
-                await consumer.acknowledge(message)
-            except Timeout:
-                continue
+                before, held = held, await _next(consumer)
+                if held is not None:
+                    key, number = held.partition_key(), int(held.data())
+                    self.deliveries.append(
+                        Delivery(name, key, number, bool(held.redelivery_count()))
+                    )
+                if before is not None:
+                    await consumer.acknowledge(before)
             except PulsarishError:
+                held = None
                 await world.clock.sleep(PAUSE_SECONDS)
 
     async def _publish(self, world: World) -> None:
