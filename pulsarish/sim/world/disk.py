@@ -39,6 +39,7 @@ READ_SECONDS = 0.0001
 SYNC_SECONDS = 0.002
 SLOW_SYNC_CHANCE = 0.01  # a drive that tidies up
 SLOW_SYNC_SECONDS = 0.1
+SYNC_SECONDS_MAX = 10.0  # a sync may outlast a fault that slows the disk down, not the run
 
 
 class DiskFault(OSError):
@@ -199,7 +200,7 @@ class SimDisk:
     def draw_sync_seconds(self) -> float:
         draw = self.random.random
         slow = draw() * SLOW_SYNC_SECONDS if draw() < SLOW_SYNC_CHANCE else 0.0
-        return (SYNC_SECONDS * (0.5 + draw()) + slow) * self.slowness
+        return min((SYNC_SECONDS * (0.5 + draw()) + slow) * self.slowness, SYNC_SECONDS_MAX)
 
     def check_alive(self, path: str) -> None:
         """Raise ``DiskFault`` for a path on a disk that has died."""
