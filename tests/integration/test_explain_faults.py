@@ -112,17 +112,22 @@ def test_a_topic_that_is_being_opened(asked: Asked) -> None:
     asked.cluster.kill("broker-1")
     with stopped(asked, *BOOKIES):
         start(asked, "broker-1")
-        reading = threading.Thread(target=_try_to_open, args=(asked, "opened"), daemon=True)
+        is_seen = threading.Event()
+        reading = threading.Thread(
+            target=_try_to_open, args=(asked, "opened", is_seen), daemon=True
+        )
         reading.start()
         found = asked.publishing("opened", "loading")
+        is_seen.set()
         assert found["explanation"] == "Its ledgers are being recovered and its cursors opened."
     reading.join(60)
     asked.until(lambda: asked.admin.topics.explain("opened"), "")
 
 
-def _try_to_open(asked: Asked, topic: str) -> None:
-    with suppress(PulsarishError):
-        asked.admin.topics.internal_stats(topic)
+def _try_to_open(asked: Asked, topic: str, is_enough: threading.Event) -> None:
+    while not is_enough.is_set():
+        with suppress(PulsarishError):
+            asked.admin.topics.internal_stats(topic)
 
 
 def test_producers_wait_while_deduplication_is_switched_on(tmp_path: Path) -> None:
