@@ -206,7 +206,12 @@ class VolumeRemovals:
         """Return why the volume cannot be removed; empty: it was proved that nothing needs it."""
         try:
             await self._prove(volume)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was proved
+        except OSError as error:
+            # What the disk has now is not known, as after any write that fails.
+            if not self._volumes.fail(volume, error):
+                raise
+            return f"its disk has failed: {error}"
+        except Exception as error:  # noqa: BLE001  # whatever it is, nothing was proved
             return str(error) or type(error).__name__
         return ""
 

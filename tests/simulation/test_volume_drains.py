@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
@@ -209,6 +210,33 @@ def test_a_drained_volume_is_removed_and_the_next_start_is_without_it() -> None:
             assert bookie.entries.limbo_below == 0
             for each in [*ids, *(writer.ledger_id for writer in late)]:
                 assert await read_all(client, each) == entries(30)
+
+    play(scenario)
+
+
+def test_a_disk_that_fails_during_the_proof_ends_its_volume(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fails() -> None:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    async def scenario(sim: Simulation) -> None:
+        # No other checkpoint would notice it.
+        cluster = Repaired(sim, 4, {**SETTINGS, "checkpoint_interval_seconds": 1000.0})
+        client = await cluster.client()
+        ids = [(await written(client)).ledger_id for _ in range(6)]
+        name = cluster.name_of((await metadata(client, ids[0])).last_segment.members[0])
+        bookie = cluster.running[name]
+        first = bookie.volumes[0]
+        assert await those_in(cluster, name, first, ids)
+        await ask(client, bookie, first)
+        await until_drained(client, bookie, first)
+        monkeypatch.setattr(first.store, "checkpoint", fails)
+        assert "failed" in await remove(client, bookie, first)
+        assert first.failure is not None
+        assert len(bookie.live) == 1
+        for each in ids:
+            assert await read_all(client, each) == entries(30)
 
     play(scenario)
 
