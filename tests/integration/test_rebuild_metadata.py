@@ -116,7 +116,7 @@ def test_topics_are_read_whole_after_the_metadata_were_lost(
     assert read(cluster, f"{TOPICS[2]}-partition-1") == list(range(10))
     run("audit", url)
     run("confirm", url)
-    # Bookies may delete again, and nobody subscribes to the topics.
+    # Bookies may delete again, and no consumer subscribes to the topics.
     for name in ("bookie-1", "bookie-2", "bookie-3"):
         pulsarish_("bookies", "collect-garbage", name, "--wait", "--admin-url", admin_url(cluster))
     fill(cluster.service_urls()["pulsarish"], TOPICS[1], 7)

@@ -57,7 +57,7 @@ def test_a_new_ledger_gets_an_id_of_which_its_bookies_are_in_no_doubt() -> None:
     play(scenario)
 
 
-def test_a_bookie_in_limbo_replaces_nobody_in_a_ledger_that_it_is_in_doubt_about() -> None:
+def test_a_bookie_in_limbo_replaces_no_bookie_in_a_ledger_that_it_is_in_doubt_about() -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 4)
         client = await cluster.client()
@@ -76,7 +76,7 @@ def test_a_bookie_in_limbo_replaces_nobody_in_a_ledger_that_it_is_in_doubt_about
     play(scenario)
 
 
-def test_a_bookie_in_doubt_about_ids_that_nobody_gave_out_is_in_no_new_ledger() -> None:
+def test_a_bookie_in_doubt_about_ids_that_were_never_given_out_is_in_no_new_ledger() -> None:
     """One that lost a volume doubts all ids up to the greatest that any peer has fenced there."""
 
     async def scenario(sim: Simulation) -> None:

@@ -21,6 +21,7 @@ from pulsarish.cli.bookie_access import BookieFiles, bookie_options
 from pulsarish.cli.metadata.trees import (
     URL_HELP,
     TreeProgress,
+    ids_of_registered,
     read_file,
     records_of,
     registered_bookies,
@@ -36,8 +37,6 @@ from pulsarish.cli.output import (
     say,
 )
 from pulsarish.cli.values import duration
-from pulsarish.ledger.bookie_control import NoAnswer
-from pulsarish.ledger.repair.inventory import ids_held
 from pulsarish.ledger.repair.rehearsal import Rehearsal, rehearse_stock
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.backup import TreeReader, back_up, check_not_being_restored
@@ -56,7 +55,6 @@ from pulsarish.model.errors import (
     NotAllowed,
     NotFound,
     PulsarishError,
-    ServiceNotReady,
 )
 from pulsarish.model.units import format_millis, human_bytes
 from pulsarish.runtime.modes import DIRECTORY_MODE, FILE_MODE
@@ -373,13 +371,7 @@ def restore(file: Path, url: str, force: bool, ledger_id_gap: int, bookies: Book
     async def work() -> int:
         async with tree_at(url, bookies=bookies, must_exist=False) as world:
             records = records_of(world)
-            control, members = await registered_bookies(world, records)
-            try:
-                held = await ids_held(control, members)
-            except NoAnswer as error:
-                raise ServiceNotReady(
-                    f"a registered bookie did not list its ledgers: {error}; nothing was changed"
-                ) from None
+            held = await ids_of_registered(world, records)
             task = Restore(
                 records,
                 world.clock,

@@ -8,6 +8,7 @@ from pulsarish.cli.bookie_access import BookieFiles, bookie_options
 from pulsarish.cli.metadata.trees import (
     URL_HELP,
     check_directory,
+    ids_of_registered,
     records_of,
     registered_bookies,
     run,
@@ -20,8 +21,7 @@ from pulsarish.cli.output import (
     print_table,
     say,
 )
-from pulsarish.ledger.bookie_control import NoAnswer
-from pulsarish.ledger.repair.inventory import Inventory, ids_held, take_inventory
+from pulsarish.ledger.repair.inventory import Inventory, take_inventory
 from pulsarish.ledger.repair.rehearsal import instances
 from pulsarish.metadata import paths
 from pulsarish.metadata.acceptance import accept_older_tree
@@ -42,7 +42,6 @@ from pulsarish.metadata.tree_age import confirm_tree, why_older
 from pulsarish.model.errors import (
     InvalidArgument,
     NotAllowed,
-    ServiceNotReady,
 )
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.rocks.index import accept_index_loss, look_at_index
@@ -146,13 +145,7 @@ def accept(url: str, ledger_id_gap: int, bookies: BookieFiles) -> None:
     async def work() -> int:
         async with tree_at(url, bookies=bookies) as world:
             records = records_of(world)
-            control, members = await registered_bookies(world, records)
-            try:
-                held = await ids_held(control, members)
-            except NoAnswer as error:
-                raise ServiceNotReady(
-                    f"a registered bookie did not list its ledgers: {error}; nothing was changed"
-                ) from None
+            held = await ids_of_registered(world, records)
             return await accept_older_tree(records, ids_held=held, ledger_id_gap=ledger_id_gap)
 
     count = run(work())

@@ -14,8 +14,9 @@ import click
 
 from pulsarish.cli.bookie_access import NO_BOOKIE_FILES, BookieFiles
 from pulsarish.cli.metadata_access import chosen_access
-from pulsarish.ledger.bookie_control import BookieControl
+from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.repair.inventory import ids_held
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.file_format import Backup, read_backup
 from pulsarish.metadata.connect import parse_metadata_url
@@ -26,6 +27,7 @@ from pulsarish.model.errors import (
     CorruptData,
     InvalidArgument,
     NotFound,
+    ServiceNotReady,
 )
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.network.address_book import AddressBook
@@ -37,6 +39,7 @@ __all__ = [
     "URL_HELP",
     "TreeProgress",
     "check_directory",
+    "ids_of_registered",
     "read_file",
     "records_of",
     "registered_bookies",
@@ -147,3 +150,17 @@ async def registered_bookies(world: World, records: Records) -> tuple[BookieCont
             book.put(row[0].instance_id, row[0].address)
             bookies.append(row[0].instance_id)
     return BookieControl(world, LedgerOptions(), book), bookies
+
+
+async def ids_of_registered(world: World, records: Records) -> list[int]:
+    """Return the ids of the ledgers that the registered bookies hold.
+
+    Raises ``ServiceNotReady``: one of them did not list its ledgers.
+    """
+    control, bookies = await registered_bookies(world, records)
+    try:
+        return await ids_held(control, bookies)
+    except NoAnswer as error:
+        raise ServiceNotReady(
+            f"a registered bookie did not list its ledgers: {error}; nothing was changed"
+        ) from None

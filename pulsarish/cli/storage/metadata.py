@@ -17,21 +17,19 @@ from pulsarish.cli.bookie_access import BookieFiles, bookie_options
 from pulsarish.cli.metadata.trees import (
     URL_HELP,
     TreeProgress,
+    ids_of_registered,
     records_of,
-    registered_bookies,
     tree_at,
 )
 from pulsarish.cli.metadata_access import access_options
 from pulsarish.cli.output import output_option, print_json, print_record, say
 from pulsarish.cli.server_options import load_config
 from pulsarish.cli.storage.access import inspecting
-from pulsarish.ledger.bookie_control import NoAnswer
-from pulsarish.ledger.repair.inventory import ids_held
 from pulsarish.metadata.backup.ledger_copies import BookieCopies, decode_copies, encode_copies
 from pulsarish.metadata.backup.rebuild import Rebuild, RebuildReport
 from pulsarish.metadata.backup.restore import LEDGER_ID_GAP
 from pulsarish.metadata.id_counter import ID_GAP_MAX
-from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound, ServiceNotReady
+from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound
 from pulsarish.model.units import human_bytes
 from pulsarish.runtime.modes import FILE_MODE
 
@@ -180,13 +178,7 @@ def rebuild_metadata(
     async def work() -> RebuildReport:
         async with tree_at(url, bookies=bookies, must_exist=False) as world:
             records = records_of(world)
-            control, members = await registered_bookies(world, records)
-            try:
-                held = await ids_held(control, members)
-            except NoAnswer as error:
-                raise ServiceNotReady(
-                    f"a registered bookie did not list its ledgers: {error}; nothing was changed"
-                ) from None
+            held = await ids_of_registered(world, records)
             task = Rebuild(
                 records,
                 world.clock,

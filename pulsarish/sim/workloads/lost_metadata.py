@@ -50,6 +50,7 @@ from pulsarish.model.policies import RETENTION, RetentionPolicies
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import KeyValueIndex, World
+from pulsarish.sim.workloads.ledgers import bookie_config
 from pulsarish.sim.workloads.topic_log import LOG_LEDGER_OPTIONS
 from pulsarish.sim.world.nodes import Node, NodeDied
 from pulsarish.sim.world.world import Simulation
@@ -260,7 +261,7 @@ class _Run:
         return report
 
     def _check_kept(self, report: RebuildReport, bookies: Sequence[BookieCopies]) -> None:
-        """Check that bookies still have what the tree does not name: nobody has confirmed it."""
+        """Check that bookies still have what the tree does not name: no operator has confirmed it."""
         held = {ledger_id for each in bookies for ledger_id in each.held}
         confirmed = {each.ledger_id for each in self._oracle.confirmed}
         gone = [
@@ -333,19 +334,8 @@ def _names() -> list[str]:
 
 
 def _config(name: str, gc_seconds: float) -> BookieConfig:
-    return BookieConfig(
-        bookie_id=name,
-        listen_address=f"{name}:3181",
-        http_address="",
-        host=name,
-        data_directory="/data",
-        journal_file_size_bytes=1 << 15,
-        journal_group_size_bytes=1 << 13,
-        write_cache_size_bytes=1 << 14,
-        read_cache_size_bytes=1 << 14,
-        entry_log_size_bytes=1 << 15,
-        read_only_free_bytes=1 << 18,
-        reserved_bytes=1 << 17,
+    return msgspec.structs.replace(
+        bookie_config(name),
         checkpoint_interval_seconds=0.5,
         gc_interval_seconds=gc_seconds,
         gc_second_look_seconds=0.0,

@@ -15,8 +15,14 @@ from pulsarish.broker.http.bookie_names import (
 )
 from pulsarish.broker.http.json_bodies import CordonBody
 from pulsarish.broker.http.reason import reason_of
-from pulsarish.broker.http.route import Call, Parameter, Route, answer
-from pulsarish.broker.http.routes.volume_requests import ask_to_cordon, directories_of, end_cordon
+from pulsarish.broker.http.route import Call, Route, answer
+from pulsarish.broker.http.routes.volume_requests import (
+    CORDON_PARAMETERS,
+    DIRECTORY,
+    ask_to_cordon,
+    directories_of,
+    end_cordon,
+)
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -35,17 +41,6 @@ class CordonRoutes:
 
     def routes(self) -> list[Route]:
         read, admin = Permission.READ_CLUSTER, Permission.SUPER_USER
-        directory = Parameter("directory", "The ledger directory of the volume.", required=True)
-        parameters = (
-            directory,
-            Parameter("reason", "Why; the bookie shows it."),
-            Parameter(
-                "force",
-                "Also if no volume is left, and too few bookies are writable then.",
-                bool,
-                default=False,
-            ),
-        )
         return [
             Route(
                 "GET",
@@ -62,7 +57,7 @@ class CordonRoutes:
                 self._cordon,
                 admin,
                 "Have a volume of a bookie take no new ledgers.",
-                parameters=parameters,
+                parameters=CORDON_PARAMETERS,
                 answers=CordonBody,
                 statuses=(404, 405),
             ),
@@ -72,7 +67,7 @@ class CordonRoutes:
                 self._uncordon,
                 admin,
                 "Have a volume of a bookie take new ledgers again.",
-                parameters=(directory,),
+                parameters=(DIRECTORY,),
                 answers=CordonBody,
                 statuses=(404,),
             ),

@@ -15,8 +15,10 @@ from pulsarish.broker.http.bookie_names import (
 )
 from pulsarish.broker.http.json_bodies import VolumeDrainBody, WaitingLedgerBody
 from pulsarish.broker.http.reason import reason_of
-from pulsarish.broker.http.route import Call, Parameter, Route, answer
+from pulsarish.broker.http.route import Call, Route, answer
 from pulsarish.broker.http.routes.volume_requests import (
+    CORDON_PARAMETERS,
+    DIRECTORY,
     ask_to_cordon,
     directories_of,
     name_of_volume,
@@ -43,7 +45,6 @@ class VolumeDrainRoutes:
         self._options = options
 
     def routes(self) -> list[Route]:
-        directory = Parameter("directory", "The ledger directory of the volume.", required=True)
         return [
             Route(
                 "GET",
@@ -51,7 +52,7 @@ class VolumeDrainRoutes:
                 self._state,
                 Permission.READ_CLUSTER,
                 "Show how far the drain of a volume of a bookie is.",
-                parameters=(directory,),
+                parameters=(DIRECTORY,),
                 answers=VolumeDrainBody,
                 statuses=(404,),
             ),
@@ -61,16 +62,7 @@ class VolumeDrainRoutes:
                 self._drain,
                 Permission.SUPER_USER,
                 "Cordon a volume of a bookie and have the copies there made on other bookies.",
-                parameters=(
-                    directory,
-                    Parameter("reason", "Why; the bookie shows it."),
-                    Parameter(
-                        "force",
-                        "Also if no volume is left, and too few bookies are writable then.",
-                        bool,
-                        default=False,
-                    ),
-                ),
+                parameters=CORDON_PARAMETERS,
                 answers=VolumeDrainBody,
                 statuses=(404, 405),
             ),

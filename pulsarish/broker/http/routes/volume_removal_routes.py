@@ -8,8 +8,8 @@ from typing import Final
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.bookie_names import cookie_of, find_instance
 from pulsarish.broker.http.json_bodies import VolumeRemovalBody
-from pulsarish.broker.http.route import Call, Parameter, Route, answer
-from pulsarish.broker.http.routes.volume_requests import directories_of, name_of_volume
+from pulsarish.broker.http.route import Call, Route, answer
+from pulsarish.broker.http.routes.volume_requests import DIRECTORY, directories_of, name_of_volume
 from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.record_store import Records
@@ -28,7 +28,6 @@ class VolumeRemovalRoutes:
         self._ledgers = ledgers
 
     def routes(self) -> list[Route]:
-        directory = Parameter("directory", "The ledger directory of the volume.", required=True)
         return [
             Route(
                 "GET",
@@ -36,7 +35,7 @@ class VolumeRemovalRoutes:
                 self._state,
                 Permission.READ_CLUSTER,
                 "Show how far the removal of a volume of a bookie is.",
-                parameters=(directory,),
+                parameters=(DIRECTORY,),
                 answers=VolumeRemovalBody,
                 statuses=(404, 503),
             ),
@@ -47,7 +46,7 @@ class VolumeRemovalRoutes:
                 Permission.SUPER_USER,
                 "Have a bookie go on without a drained volume, once it has proved that nothing "
                 "needs it.",
-                parameters=(directory,),
+                parameters=(DIRECTORY,),
                 answers=VolumeRemovalBody,
                 statuses=(404, 503),
             ),

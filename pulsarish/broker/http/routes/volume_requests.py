@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+from typing import Final
 
 import msgspec
 
 from pulsarish.broker.http.bookie_names import BookieInstance, cookie_of
+from pulsarish.broker.http.route import Parameter
 from pulsarish.broker.http.routes.read_only_routes import check_enough_without
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
@@ -14,7 +16,26 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, CordonedVolumes
 from pulsarish.model.errors import CorruptData, NotAllowed, NotFound
 
-__all__ = ["ask_to_cordon", "directories_of", "end_cordon", "name_of_volume"]
+__all__ = [
+    "CORDON_PARAMETERS",
+    "DIRECTORY",
+    "ask_to_cordon",
+    "directories_of",
+    "end_cordon",
+    "name_of_volume",
+]
+
+DIRECTORY: Final = Parameter("directory", "The ledger directory of the volume.", required=True)
+CORDON_PARAMETERS: Final = (
+    DIRECTORY,
+    Parameter("reason", "Why; the bookie shows it."),
+    Parameter(
+        "force",
+        "Also if no volume is left, and too few bookies are writable then.",
+        bool,
+        default=False,
+    ),
+)
 
 
 class _LastVolume(Exception):
