@@ -261,7 +261,7 @@ class _Run:
         return report
 
     def _check_kept(self, report: RebuildReport, bookies: Sequence[BookieCopies]) -> None:
-        """Check that bookies still have what the tree does not name: no operator has confirmed it."""
+        """Check that bookies still have what the tree does not name: it is not confirmed."""
         held = {ledger_id for each in bookies for ledger_id in each.held}
         confirmed = {each.ledger_id for each in self._oracle.confirmed}
         gone = [
