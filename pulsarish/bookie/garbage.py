@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -50,6 +49,7 @@ from pulsarish.model.errors import (
     MetadataUnavailable,
     NotAllowed,
 )
+from pulsarish.runtime.disk_errors import is_full
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.rate_limiter import RateLimiter
 from pulsarish.runtime.seams import Clock, SessionState, Versioned
@@ -59,7 +59,6 @@ __all__ = ["Collected", "GarbageCollector"]
 
 _log = get_logger("bookie.garbage")
 _ASK_PAGE: Final = 500
-_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _NoRoom(Exception):
@@ -612,7 +611,7 @@ class GarbageCollector:
             try:
                 await store.checkpointer.placement.put([run])
             except OSError as error:
-                if error.errno not in _NO_SPACE:
+                if not is_full(error):
                     raise
                 raise _NoRoom(str(error)) from None
             await store.checkpointer.placement.commit(sync=True)

@@ -19,11 +19,12 @@ from pulsarish.bookie.replay import make_room_to_start
 from pulsarish.bookie.store import EntryStore, how_to_rebuild, open_store
 from pulsarish.bookie.volume import Volume, VolumeFiles, VolumeTasks
 from pulsarish.bookie.volume_cookies import agree_on_volumes
-from pulsarish.bookie.volumes import Volumes, is_full
+from pulsarish.bookie.volumes import Volumes
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, VolumeRecord
 from pulsarish.model.errors import BookieIOError, ConfigError, CorruptData
+from pulsarish.runtime.disk_errors import is_full
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import IndexCorrupt, World
 

@@ -19,12 +19,10 @@ ends the process as ever.
 from __future__ import annotations
 
 import asyncio
-import errno
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
 
 from pulsarish.bookie.adds import check_records, read_heads, refused
 from pulsarish.bookie.config import BookieConfig
@@ -37,15 +35,15 @@ from pulsarish.bookie.volume import Answer, Volume, VolumeAdd, uncordoned
 from pulsarish.model.errors import BookieIOError, EntryUnknown
 from pulsarish.model.position import ID_MAX
 from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.disk_errors import is_full
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
 from pulsarish.wire.bookie import AddBatch, AddResult, ReadAnswer, ReadItem, encode_add
 from pulsarish.wire.record import RECORD_HEAD_SIZE, peek_ids
 
-__all__ = ["Volumes", "is_full"]
+__all__ = ["Volumes"]
 
 _log = get_logger("bookie.volumes")
-_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Parts:
@@ -684,10 +682,3 @@ def _check_live(volume: Volume) -> None:
     """
     if volume.failure is not None:
         raise BookieIOError(f"the volume {volume.where} is not used any more: {volume.failure}")
-
-
-def is_full(error: Exception) -> bool:
-    """Return whether an error says that a disk is full, which is no damage."""
-    return (isinstance(error, OSError) and error.errno in _NO_SPACE) or "no space left" in str(
-        error
-    ).lower()

@@ -413,6 +413,11 @@ class BookieControl:
         answer = await self._ask(member, "bookie.volume", request, pb.VolumeResponse)
         if answer.code:
             raise NoAnswer(f"bookie {member} says nothing of {directory}: {answer.message}")
+        if len(answer.waiting) != len(answer.reasons):
+            raise NoAnswer(
+                f"bookie {member} gave {len(answer.reasons)} reasons for {len(answer.waiting)} "
+                f"ledgers of {directory}"
+            )
         return VolumeState(
             draining=answer.draining,
             looked=answer.looked,

@@ -14,7 +14,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.http import BookieHttp
 from pulsarish.bookie.rebuild import rebuild_bookie
 from pulsarish.bookie.space import SpaceMode
-from pulsarish.bookie.volumes import Volumes, is_full
+from pulsarish.bookie.volumes import Volumes
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
@@ -28,6 +28,7 @@ from pulsarish.model.errors import (
     NoSuchEntry,
     NoSuchLedger,
 )
+from pulsarish.runtime.disk_errors import is_full
 from pulsarish.runtime.seams import World
 from pulsarish.wire.bookie import ReadItem
 from tests.support.bookies import BookieBench, BookieClient, make_record
