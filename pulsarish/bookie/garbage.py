@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -49,7 +50,6 @@ from pulsarish.model.errors import (
     MetadataUnavailable,
     NotAllowed,
 )
-from pulsarish.runtime.disk_errors import is_full
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.rate_limiter import RateLimiter
 from pulsarish.runtime.seams import Clock, SessionState, Versioned
@@ -59,6 +59,7 @@ __all__ = ["Collected", "GarbageCollector"]
 
 _log = get_logger("bookie.garbage")
 _ASK_PAGE: Final = 500
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _NoRoom(Exception):
@@ -611,7 +612,8 @@ class GarbageCollector:
             try:
                 await store.checkpointer.placement.put([run])
             except OSError as error:
-                if not is_full(error):
+                # By its number alone: a sync that failed for want of space has another one.
+                if error.errno not in _NO_SPACE:
                     raise
                 raise _NoRoom(str(error)) from None
             await store.checkpointer.placement.commit(sync=True)
