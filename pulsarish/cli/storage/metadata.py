@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,6 +22,7 @@ from pulsarish.cli.metadata.trees import (
 )
 from pulsarish.cli.metadata_access import access_options
 from pulsarish.cli.output import output_option, print_json, print_record, say
+from pulsarish.cli.secret_files import write_file
 from pulsarish.cli.server_options import load_config
 from pulsarish.cli.storage.access import inspecting
 from pulsarish.metadata.backup.ledger_copies import BookieCopies, decode_copies, encode_copies
@@ -31,12 +31,10 @@ from pulsarish.metadata.backup.restore import LEDGER_ID_GAP
 from pulsarish.metadata.id_counter import ID_GAP_MAX
 from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound
 from pulsarish.model.units import human_bytes
-from pulsarish.runtime.modes import FILE_MODE
 
 __all__ = ["rebuild_metadata", "save_records"]
 
 _SHOWN_MAX: Final = 20
-_BOOKIE_HELP: Final = "A bookie's configuration (.toml), or its data_directory. The bookie may run."
 
 
 def _read_directories(place: Path) -> BookieCopies:
@@ -80,7 +78,7 @@ def _read(place: Path) -> BookieCopies:
     required=True,
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help=_BOOKIE_HELP,
+    help="A bookie's configuration (.toml), or its data_directory. The bookie may run.",
 )
 def save_records(file: Path, place: Path) -> None:
     """Write what a bookie knows of the metadata to a file, for `storage rebuild-metadata` on
@@ -95,12 +93,7 @@ def save_records(file: Path, place: Path) -> None:
     if file.exists():
         raise AlreadyExists(f"{file} exists already: use a new name")
     copies = _read_directories(place)
-    part = file.with_name(file.name + ".part")
-    with open(part, "wb", opener=lambda path, flags: os.open(path, flags, FILE_MODE)) as out:
-        _ = out.write(encode_copies(copies))
-        out.flush()
-        os.fsync(out.fileno())
-    part.rename(file)
+    write_file(str(file), encode_copies(copies))
     say(
         f"{len(copies.records)} records of {copies.cookie.bookie_id} in {file} "
         f"({human_bytes(file.stat().st_size)})"
@@ -116,7 +109,10 @@ def save_records(file: Path, place: Path) -> None:
     multiple=True,
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help=f"{_BOOKIE_HELP[:-1]}; or a file of `storage save-records` (repeatable).",
+    help=(
+        "A bookie's configuration (.toml), its data_directory, or a file of `storage "
+        "save-records` (repeatable). The bookie may run."
+    ),
 )
 @click.option(
     "--without",
