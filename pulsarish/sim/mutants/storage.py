@@ -25,7 +25,7 @@ from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.reads import Reader
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
-from pulsarish.bookie.volumes import Volumes
+from pulsarish.bookie.volume_homes import VolumeHomes
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.records import Cookie
@@ -273,7 +273,7 @@ def _knows_nothing(_was: object) -> object:
 
 
 def _no_doubt(_was: object) -> object:
-    def is_doubtful(_volumes: Volumes, _ledger_id: int) -> bool:
+    def is_doubtful(_volumes: VolumeHomes, _ledger_id: int) -> bool:
         return False
 
     return is_doubtful
@@ -501,7 +501,7 @@ STORAGE_MUTANTS: Final = (
         "failed_volume_forgotten_at_once",
         "until all others know durably that a volume has failed, its ledgers get errors",
         (5, 7),
-        replacing(Volumes, "_is_doubtful", _no_doubt),
+        replacing(VolumeHomes, "_is_doubtful", _no_doubt),
         "dies-running",
     ),
     _mutant(

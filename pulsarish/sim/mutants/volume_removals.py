@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pulsarish.bookie.volume import Volume
+from pulsarish.bookie.volume_homes import VolumeHomes
 from pulsarish.bookie.volume_removal import VolumeRemovals
-from pulsarish.bookie.volumes import Volumes
 from pulsarish.metadata import paths
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import Versioned
@@ -42,7 +42,7 @@ def _open_ones_left_out(was: Any) -> object:
 
 
 def _not_fenced_elsewhere(_was: Any) -> object:
-    async def fence(_volumes: Volumes, _volume: Volume) -> bool:
+    async def fence(_volumes: VolumeHomes, _volume: Volume) -> bool:
         return True
 
     return fence
@@ -72,6 +72,6 @@ VOLUME_MUTANTS: Final = (
         "removed_volume_takes_its_fences",
         "what a removed volume knew is fenced in another one",
         (5, 7),
-        replacing(Volumes, "_fence_elsewhere", _not_fenced_elsewhere),
+        replacing(VolumeHomes, "_fence_elsewhere", _not_fenced_elsewhere),
     ),
 )

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from pulsarish.bookie.volume import Volume
+from pulsarish.bookie.volume_homes import VolumeHomes
 from pulsarish.bookie.volume_removal import VolumeRemovals
-from pulsarish.bookie.volumes import Volumes
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ClusterRecord, CordonedVolumes, RestoredTree, UnderReplicated
@@ -203,16 +203,16 @@ def test_a_disk_that_dies_while_it_takes_the_fences_is_replaced_by_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = bench_of("/a", "/b", "/c")
-    was = Volumes._fence_in
+    was = VolumeHomes._fence_in
     killed: list[Volume] = []
 
-    async def dying(volumes: Volumes, target: Volume, ledger_ids: list[int]) -> bool:
+    async def dying(volumes: VolumeHomes, target: Volume, ledger_ids: list[int]) -> bool:
         if not killed:
             killed.append(target)
             bench.node.disk.kill(f"{target.config.ledger_path.rpartition('/')[0]}/")
         return await was(volumes, target, ledger_ids)
 
-    monkeypatch.setattr(Volumes, "_fence_in", dying)
+    monkeypatch.setattr(VolumeHomes, "_fence_in", dying)
 
     async def scenario() -> None:
         there, _ = await split(bench)
@@ -290,9 +290,9 @@ def test_a_cookie_that_does_not_name_the_removed_volume_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = bench_of("/a", "/b")
-    was = Volumes.settle_removed
+    was = VolumeHomes.settle_removed
 
-    async def settled(volumes: Volumes, volume: Volume) -> None:
+    async def settled(volumes: VolumeHomes, volume: Volume) -> None:
         await was(volumes, volume)
         # A restore has put an older cookie back, of before the volume was added.
         cookie = await cookie_of(bench)
@@ -300,7 +300,7 @@ def test_a_cookie_that_does_not_name_the_removed_volume_ends_nothing(
         wanted = msgspec.structs.replace(cookie, volumes=older)
         await store(bench, paths.cookie("b1"), encode_record(wanted))
 
-    monkeypatch.setattr(Volumes, "settle_removed", settled)
+    monkeypatch.setattr(VolumeHomes, "settle_removed", settled)
 
     async def scenario() -> None:
         _, rest = await split(bench)
