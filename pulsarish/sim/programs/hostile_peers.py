@@ -228,6 +228,12 @@ def _bookie_calls(instance_id: str, ledger_id: int, wild: int) -> list[tuple[str
             "bookie.collect_garbage",
             bookie_pb2.CollectGarbageRequest(instance_id=instance_id, begin=True),
         ),
+        (
+            "bookie.volume",
+            bookie_pb2.VolumeRequest(
+                instance_id=instance_id, directory="/data/ledgers", remove=True
+            ),
+        ),
     ]
 
 
