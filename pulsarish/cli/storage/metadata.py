@@ -218,6 +218,9 @@ def _row(report: RebuildReport, *, dry_run: bool) -> dict[str, object]:
             {"topic": topic, "ledgers": ledgers} for topic, ledgers in report.extended.items()
         ],
         "outside": [{"ledger": ledger, "topic": what} for ledger, what in report.outside.items()],
+        "held_back": [
+            {"ledger": ledger, "topic": what} for ledger, what in report.held_back.items()
+        ],
         "unrecorded": [
             {"ledger": ledger, "bookies": by} for ledger, by in known.unrecorded.items()
         ],
@@ -246,6 +249,12 @@ def _print(report: RebuildReport, *, dry_run: bool) -> None:
     _say_ledgers(
         "left out, because their topic is there and does not name them (--extend-topics)",
         list(report.outside),
+    )
+    _say_ledgers(
+        "left out, because the policies of their partitioned topic would have them trimmed (start "
+        "the brokers, set its retention to -1 and its inactiveTopicPolicies to keep it, stop them, "
+        "and give this command again)",
+        list(report.held_back),
     )
     _say_ledgers("that no topic or subscription refers to", list(report.unattached))
     say(

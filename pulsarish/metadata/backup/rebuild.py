@@ -72,6 +72,10 @@ class RebuildReport:
     """Ledgers that are not made, because their topic is there and does not name them."""
     extended: dict[str, list[int]] = field(default_factory=dict)
     """Ledgers that are added to topics that are there, by topic."""
+    held_back: dict[int, str] = field(default_factory=dict)
+    """Ledgers that are not made, because the policies of their partitioned topic are there and
+    would have them trimmed.
+    """
     absent_bookies: list[str] = field(default_factory=list)
     """Members of ledgers that were given up for this rebuild."""
 
@@ -264,7 +268,10 @@ class Rebuild:
             words = owner.split("#")
             prefixes = ["#".join(words[:count]) for count in range(1, len(words) + 1)]
             owned_by = next((each for each in prefixes if each in topics), "")
-            if owned_by and ledger_id not in named:
+            held_back = next((each for each in prefixes if each in plan.held_back), "")
+            if held_back:
+                report.held_back[ledger_id] = held_back
+            elif owned_by and ledger_id not in named:
                 is_next = metadata.purpose.kind is PurposeKind.TOPIC and owner == owned_by
                 if self._extend_topics and is_next and _may_follow(ledger_id, owner, there):
                     report.extended.setdefault(owner, []).append(ledger_id)

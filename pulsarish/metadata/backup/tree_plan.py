@@ -66,6 +66,8 @@ class TreePlan:
     topics: list[PlannedTopic] = field(default_factory=list)
     unattached: dict[int, str] = field(default_factory=dict)
     """Ledgers that no planned topic or subscription refers to, and what they belong to."""
+    held_back: set[str] = field(default_factory=set)
+    """Topics that are not to be made: policies that are there would have them trimmed."""
 
 
 def plan_tree(
@@ -113,7 +115,11 @@ def plan_tree(
     for topic in plan.topics:
         _add_parents(plan.nodes, topic.name, now_ms)
         if there and paths.topic(topic.name) not in there and not _keeps_all(there, topic.name):
-            _add_policies(plan.nodes, topic)
+            if _policies_of_all_partitions(topic.name) in there:
+                plan.held_back.add(topic.name.full)
+            else:
+                _add_policies(plan.nodes, topic)
+    plan.topics = [each for each in plan.topics if each.name.full not in plan.held_back]
     return plan
 
 
@@ -196,19 +202,30 @@ def _kept_by() -> dict[str, object]:
 
 
 def _keeps_all(there: Mapping[str, bytes], name: TopicName) -> bool:
-    """Return whether the topic's namespace is still to be made, or keeps everything."""
+    """Return whether the policies that are there keep all of a topic, or its namespace is still to
+    be made.
+    """
     path = paths.namespace(name.tenant, name.namespace)
     if path not in there:
         return True
-    policies = decode_record(there[path], NamespacePolicies, path).policies
-    return all(policies.get(key) == value for key, value in _kept_by().items())
+    found = dict(decode_record(there[path], NamespacePolicies, path).policies)
+    own = _policies_of_all_partitions(name)
+    if own in there:
+        found |= decode_record(there[own], TopicPolicies, own).policies
+    return all(found.get(key) == value for key, value in _kept_by().items())
+
+
+def _policies_of_all_partitions(name: TopicName) -> str:
+    """Return the path of the policies of a partition's topic; empty for any other topic."""
+    if name.partition < 0:
+        return ""
+    return paths.topic_policies(paths.partitioned_topic(name.partitioned))
 
 
 def _add_policies(nodes: dict[str, bytes], topic: PlannedTopic) -> None:
     """Have a topic keep everything, whatever its namespace says."""
     kept = TopicPolicies(_kept_by())
-    if topic.name.partition < 0:
-        topic.policies = kept
-    else:
-        path = paths.topic_policies(paths.partitioned_topic(topic.name.partitioned))
+    if path := _policies_of_all_partitions(topic.name):
         nodes[path] = encode_record(kept)
+    else:
+        topic.policies = kept

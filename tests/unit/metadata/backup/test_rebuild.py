@@ -18,7 +18,7 @@ from pulsarish.metadata.backup.ledger_copies import (
 )
 from pulsarish.metadata.backup.rebuild import Rebuild
 from pulsarish.metadata.backup.restore import read_tree
-from pulsarish.metadata.backup.tree_plan import plan_tree
+from pulsarish.metadata.backup.tree_plan import _kept_by, plan_tree
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import (
     AgeRecord,
@@ -331,6 +331,31 @@ def test_a_topic_of_an_old_backup_is_extended_only_when_asked_for_and_only_at_it
         assert found[0].highest_ledger == 7
         again = await Rebuild(records, world.clock, bookies, extend_topics=True).run()
         assert (again.extended, again.ledgers) == ({}, [])
+
+    in_world(work)
+
+
+def test_a_partition_that_policies_would_have_trimmed_is_not_made() -> None:
+    async def work(world: World) -> None:
+        records = records_of(world)
+        await put(records, paths.namespace("public", "default"), NamespacePolicies(bundles=16))
+        partition = TopicName.parse("persistent://public/default/p").with_partition
+        path = paths.partitioned_topic(partition(0).partitioned)
+        await put(records, path, PartitionedTopic(2))
+        trims = TopicPolicies({"retention": {"retentionTimeInMinutes": 0}})
+        await put(records, paths.topic_policies(path), trims)
+        copies = [(each, copy(ledger(each, owner=partition(each).full))) for each in (0, 1)]
+        bookies = [bookie(1, *copies)]
+        report = await Rebuild(records, world.clock, bookies).run()
+        assert report.held_back == {each: partition(each).full for each in (0, 1)}
+        assert (report.topics, report.ledgers) == ([], [])
+        await records.update(
+            paths.topic_policies(path),
+            TopicPolicies,
+            lambda _found: TopicPolicies(_kept_by()),
+        )
+        report = await Rebuild(records, world.clock, bookies).run()
+        assert (report.held_back, report.ledgers) == ({}, [0, 1])
 
     in_world(work)
 
