@@ -11,11 +11,19 @@ from typing import Any, Final
 
 from pulsarish.chaos.process_memory import ProcessMemory
 from pulsarish.chaos.scenario import READ_SILENCE_SECONDS, Scenario
+from pulsarish.chaos.soak_consumers import SoakConsumers, keyed_topics
 from pulsarish.chaos.soak_faults import SoakFaults, run_storage_command
 from pulsarish.chaos.soak_history import SoakHistory
 from pulsarish.chaos.soak_load import Payloads, SoakLoad, read_topics
 from pulsarish.chaos.soak_picture import draw_soak
-from pulsarish.chaos.soak_schedule import NEEDS_WHOLE, CopyGuard, Fault, Limits, draw_faults
+from pulsarish.chaos.soak_schedule import (
+    NEEDS_WHOLE,
+    CopyGuard,
+    Fault,
+    FaultKind,
+    Limits,
+    draw_faults,
+)
 from pulsarish.chaos.stage import METADATA, Measured, Quorums, Stage, VoidRun
 from pulsarish.local_cluster.restarts import why_not_whole
 from pulsarish.model.errors import PulsarishError
@@ -46,6 +54,7 @@ class Soak:
         self._payloads = Payloads(options.seed, options.message_bytes)
         self._guard = CopyGuard(options.quorums.ack)
         self._faults = SoakFaults(stage, self._guard, self._topics)
+        self._consumers: SoakConsumers | None = None
         self._rows: list[dict[str, Any]] = []
         self._repairs: list[float] = []
         self._verified: list[dict[str, Any]] = []
@@ -70,12 +79,20 @@ class Soak:
             window=stage.options.window,
             send_timeout_ms=stage.options.send_timeout_ms,
             ack_seconds=stage.ack_seconds,
+            keyed=keyed_topics(self._topics),
         )
+        self._consumers = SoakConsumers(stage.client, self._history, self._payloads, load.elapsed)
+        stage.at_end.append(self._consumers.stop)
         self._memory.start()
         return load
 
     def _rss_bytes(self, name: str) -> int:
         return self._stage.cluster.rss_bytes(name)
+
+    @property
+    def consumers(self) -> SoakConsumers:
+        assert self._consumers is not None, "the load was made"
+        return self._consumers
 
     # -- faults
 
@@ -134,8 +151,13 @@ class Soak:
         began = stage.load.elapsed()
         row = {"at_seconds": round(began, 1), **fault.row()}
         self._rows.append(row)
+        may_overlap = fault.node == METADATA or (
+            fault.kind in (FaultKind.PAUSE, FaultKind.CUT) and fault.node.startswith("broker")
+        )
         try:
             self._check_processes()
+            if may_overlap:
+                self.consumers.begin_overlap()
             row["what"] = self._faults.make(fault)
             self._wait_back(f"{fault.kind} of {fault.node}")
         except (VoidRun, PulsarishError, OSError) as error:
@@ -144,6 +166,9 @@ class Soak:
             row["failed"] = str(error)
             stage.wrong.append(f"{fault.kind} of {fault.node} at {began:.0f} s: {error}")
             self._heal()
+        finally:
+            if may_overlap:
+                self.consumers.end_overlap()
         row["took_seconds"] = round(stage.load.elapsed() - began, 1)
         stage.say(
             f"  {began:7.1f} s, {self._history.acked_count} acknowledged: {fault.kind} of "
@@ -227,6 +252,7 @@ class Soak:
     def read(self) -> None:
         """Read all back; then verify every copy on every bookie."""
         stage = self._stage
+        self._end_consumers()
         stage.say(f"  reading {self._history.acked_count} messages")
         read_topics(
             stage.client, self._history, self._payloads, silence_seconds=READ_SILENCE_SECONDS
@@ -246,6 +272,22 @@ class Soak:
             count = stage.cluster.log_path(name).read_text(errors="replace").count(_TRACEBACK)
             if count:
                 stage.wrong.append(f"{name} has logged {count} tracebacks")
+
+    def _end_consumers(self) -> None:
+        """Have all delivered; then let other owners show what of it they would deliver again."""
+        stage, consumers = self._stage, self.consumers
+        consumers.wait_for_all(READ_SILENCE_SECONDS)
+        if not consumers.stop():
+            stage.wrong.append("a consumer waits for the receipt of an acknowledgement")
+        self._faults.unload_topics()
+        consumers.receive_again()
+        stage.wrong += consumers.note_missing()
+        stage.notes.append(
+            "subscriptions: {delivered} delivered, {redelivered} redelivered, "
+            "{redelivered_after_receipt} of them after a receipt, {missing} missing".format(
+                **consumers.summary()
+            )
+        )
 
     def _closes_all(self) -> bool:
         ledgers = [
@@ -290,6 +332,14 @@ class Soak:
             "repairs": len(self._repairs),
             "repair_seconds_longest": round(max(self._repairs, default=0.0), 1),
             "topics": {topic.topic: topic.counters().row() for topic in topics},
+            **(
+                {}
+                if self._consumers is None
+                else {
+                    "consumers": self._consumers.summary(),
+                    "subscriptions": self._consumers.rows(),
+                }
+            ),
             "published_bytes": self._history.acked_count * self._stage.options.message_bytes,
             "memory_mib": self._memory.row(),
             "verified": self._verified,

@@ -50,6 +50,10 @@ class TopicHistory:
         self._states[number] = _ACKED
         self.acked_count += 1
 
+    def is_acked(self, number: int) -> bool:
+        """Return whether the message was confirmed to its producer."""
+        return self._states[number] & ~_READ == _ACKED
+
     def failed(self, number: int, why: str) -> None:
         assert self._states[number] == _PENDING, f"message {number} has two outcomes"
         self._states[number] = _FAILED

@@ -15,7 +15,10 @@ import pulsarish
 from pulsarish.chaos.soak_history import SoakHistory, TopicHistory
 from pulsarish.model.errors import PulsarishError
 
-__all__ = ["SoakLoad", "read_topics"]
+__all__ = ["KEYS", "Payloads", "SoakLoad", "read_topics"]
+
+KEYS: Final = 16
+"""Keys of a topic whose messages have keys: the number of the message modulo this."""
 
 _SUBSCRIPTION: Final = "chaos"
 """Holds back trimming: all that was published is read at the end."""
@@ -59,11 +62,15 @@ class SoakLoad:
         window: int,
         send_timeout_ms: int,
         ack_seconds: array[float],
+        keyed: frozenset[str] = frozenset(),
     ) -> None:
-        """``ack_seconds`` gets the times of acknowledgements, in seconds since the beginning."""
+        """``ack_seconds`` gets the times of acknowledgements, in seconds since the beginning.
+        ``keyed``: the topics whose messages have keys, and are not batched.
+        """
         self.reached = threading.Event()
         self._ack_seconds = ack_seconds
         self._payloads = payloads
+        self._keyed = keyed
         self._producers: list[tuple[pulsarish.Producer, TopicHistory]] = []
         for topic in topics:
             client.subscribe(
@@ -74,7 +81,7 @@ class SoakLoad:
                 producer_name="chaos",
                 max_pending_messages=max(1, window // len(topics)),
                 block_if_queue_full=True,
-                batching_enabled=True,
+                batching_enabled=topic not in keyed,
                 batching_max_publish_delay_ms=10,
                 send_timeout_millis=send_timeout_ms,
             )
@@ -154,7 +161,8 @@ class SoakLoad:
             if not self.reached.is_set() and all(each.acked_count for _, each in self._producers):
                 self.reached.set()
 
-        producer.send_async(self._payloads.make(number), done)
+        key = f"key-{number % KEYS}" if topic.topic in self._keyed else None
+        producer.send_async(self._payloads.make(number), done, partition_key=key)
 
 
 def read_topics(

@@ -29,6 +29,12 @@ class Receiving:
     def is_connected(self) -> bool:
         return self._consuming.is_connected
 
+    def subscribed_count(self) -> int:
+        """Return how often brokers have accepted the consumer: once for each topic, and once more
+        after each loss of its connection or owner. What it held before may be delivered again.
+        """
+        return self._consuming.subscribed_count
+
 
 def checkpoint_of(checkpoint: ReaderCheckpoint | None) -> ReaderCheckpoint:
     """Return where a reader stores its position. Raises ``InvalidArgument`` when nowhere."""

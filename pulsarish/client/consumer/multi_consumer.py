@@ -241,6 +241,10 @@ class MultiConsumer:
         return all(child.session.is_open for child in self.children)
 
     @property
+    def subscribed_count(self) -> int:
+        return sum(child.session.subscribed_count for child in self.children)
+
+    @property
     def topic(self) -> str:
         return ",".join(name.full for name in self.options.topics)
 

@@ -74,6 +74,8 @@ class SubscriptionSession:
         self.stream: ConsumeStream | None = None
         self.consumer_id = 0
         """The consumer's number on ``stream``."""
+        self.subscribed_count = 0
+        """How often a broker accepted it; what is queued is of the last time."""
         self._options = options
         self._parts = parts
         self._inbox = inbox
@@ -119,6 +121,7 @@ class SubscriptionSession:
             )
         with self._inbox.lock:
             permits = self._owner.on_subscribed()
+            self.subscribed_count += 1
         self.stream, self.consumer_id = stream, consumer_id
         self.is_open = True
         if permits:

@@ -131,13 +131,18 @@ def test_idle_streams_are_kept_alive_and_a_dead_one_is_noticed() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client(stream_limits=StreamLimits(heartbeat_seconds=1, silence_seconds=3))
         consumer = await client.subscribe("t", "me")
+        assert consumer.subscribed_count() == 1
         cast.sim.network.partition(["app"], ["broker1"])
         await cast.sleep(5)
         assert not consumer.is_connected(), (
             "the fake sends no heartbeats, so silence ends the stream"
         )
         cast.sim.network.heal_all()
-        await cast.sleep(20)
+        await cast.sleep(4)
+        while not consumer.is_connected():
+            await cast.sleep(0.1)
+        assert consumer.subscribed_count() > 1
+        await cast.sleep(16)
 
     play(scenario, seeds=2)
 
