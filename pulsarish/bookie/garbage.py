@@ -32,7 +32,7 @@ from pulsarish.bookie.checkpoint import Run
 from pulsarish.bookie.compaction_times import CompactionTimes
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_logs.entry_log import COMPACTION_LANE, Chunk
-from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
+from pulsarish.bookie.ledger_index import ROWS_MAX, Location, entry_key
 from pulsarish.bookie.ledger_records import LedgerRecords
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
@@ -522,28 +522,29 @@ class GarbageCollector:
             while True:
                 try:
                     chunk = await anext(chunks, None)
-                    records = (
+                    whole, records, broken = (
                         await self._records_of(chunk)
                         if chunk is not None and chunk.ledger_id in found
-                        else []
+                        else ([], [], "")
                     )
-                except (CorruptData, ChecksumError, OSError) as error:
+                except (CorruptData, OSError) as error:
                     # A torn end that a crash left is not a loss: the bytes found decide below.
                     damage = str(error)
                     break
                 if chunk is None:
                     break
-                size_bytes = sum(size for _, _, size in chunk.locations)
+                damage = damage or broken
                 if records:
+                    size_bytes = sum(size for _, _, size in whole)
                     try:
                         await self._check_room(size_bytes)
-                        await self._move(chunk, records)
+                        await self._move(Chunk(chunk.ledger_id, whole), records)
                     except _NoRoom as error:
                         self._postpone(log_id, error)
                         return
                     found[chunk.ledger_id] += size_bytes
                     self.compacted_bytes += size_bytes
-                await self._rate.take(size_bytes)
+                await self._rate.take(sum(size for _, _, size in chunk.locations))
                 if self._stopping:
                     return
         missing = [
@@ -578,15 +579,27 @@ class GarbageCollector:
                 f"{self._config.reserved_bytes} are the reserve"
             )
 
-    async def _records_of(self, chunk: Chunk) -> list[memoryview]:
-        """Return a chunk's records, checked. Raises ``ChecksumError``, ``OSError``."""
+    async def _records_of(self, chunk: Chunk) -> tuple[list[Location], list[memoryview], str]:
+        """Return a chunk's whole records with their places, and why others are not whole.
+
+        Those are no loss by themselves: a crash tears records that the index does not have. Raises
+        ``OSError``.
+        """
+        whole: list[Location] = []
         records: list[memoryview] = []
-        for data in await self._store.logs.read(chunk.locations, COMPACTION_LANE):
+        broken = ""
+        found = await self._store.logs.read(chunk.locations, COMPACTION_LANE)
+        for location, data in zip(chunk.locations, found, strict=True):
             if isinstance(data, OSError):
                 raise data
-            verify_record(data)
+            try:
+                verify_record(data)
+            except ChecksumError as error:
+                broken = broken or str(error)
+                continue
+            whole.append(location)
             records.append(memoryview(data))
-        return records
+        return whole, records, broken
 
     async def _move(self, chunk: Chunk, records: list[memoryview]) -> None:
         """Copy those records of a chunk to which the index still points.

@@ -6,6 +6,11 @@ out by now is in limbo afterwards (rule 7). The bookie answers "unknown" instead
 refuses the adds of writers to these ledgers, and auto-recovery repairs one ledger after another.
 The next start replays what the journal holds above the mark, fences included, as always.
 
+A kill tears the end of the log that is written. What is whole in it counts as in all others, and
+the log is collected as they are: what the torn end had is in the journal above the mark. A log that
+is damaged, with whole chunks behind the damage, is another matter. These are not believed, because
+an entry's payload may look like a chunk; and they are not deleted, as they may be the last copies.
+
 The logs do not know the trash either. A ledger that was in the trash belongs to this bookie again,
 in limbo as all others. Garbage collection puts it into the trash once more, because the metadata do
 not name it. Its grace period begins again.
@@ -19,6 +24,7 @@ from dataclasses import dataclass, field
 
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_logs.entry_log import EntryLogs
+from pulsarish.bookie.entry_logs.entry_log_format import HEADER_SIZE
 from pulsarish.bookie.journal.mark import Mark, read_mark, write_mark
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, LedgerRow, entry_rows, ledger_key
 from pulsarish.bookie.limbo import Limbo
@@ -42,9 +48,12 @@ class Rebuilt:
     ledgers: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The last entry of each ledger, and the greatest LAC that came with one."""
     unreadable_records: int = 0
-    ends: dict[int, str] = field(default_factory=dict)
-    """Logs that could not be read to their end, and why: usually torn by a crash, otherwise
-    damaged. They are never collected.
+    torn: dict[int, str] = field(default_factory=dict)
+    """Logs that end within a chunk, as a kill leaves the log that is written, and where. They are
+    served and collected as all others.
+    """
+    damaged: dict[int, str] = field(default_factory=dict)
+    """Logs that cannot be read up to whole chunks that follow, and why. They are never collected.
     """
 
 
@@ -109,19 +118,24 @@ async def rebuild_index(
         progress: called with the number of logs done, the number of all logs, and the entries
             found.
 
-    Raises ``OSError`` when the index cannot be written.
+    Raises ``OSError`` when the index cannot be written, or a log not be read.
     """
     found = Rebuilt()
     log_ids = await logs.ids()
     for log_id in log_ids:
+        end = HEADER_SIZE
         try:
-            async for _ in _one_log(logs, index, log_id, found):
+            async for offset in _one_log(logs, index, log_id, found):
+                end = offset
                 progress(found.logs, len(log_ids), found.entries)
         except CorruptData as error:
-            # The collector deletes and rewrites only logs that the index has begun, so what follows
-            # the damage is kept.
-            found.ends[log_id] = str(error)
-        else:
+            if (at := await _next_chunk(logs, log_id, end)) is None:
+                found.torn[log_id] = str(error)
+            else:
+                found.damaged[log_id] = f"{error}; the next one is at offset {at}"
+        # The collector deletes and rewrites only logs that the index has begun, so what follows
+        # damage is kept.
+        if log_id not in found.damaged:
             await index.log_began(log_id)
         found.logs += 1
         progress(found.logs, len(log_ids), found.entries)
@@ -137,7 +151,8 @@ async def rebuild_index(
 
 async def _one_log(
     logs: EntryLogs, index: LedgerIndex, log_id: int, found: Rebuilt
-) -> AsyncIterator[None]:
+) -> AsyncIterator[int]:
+    """Put the entries of a log into the index. Yield how far, as an offset."""
     sizes_of: dict[int, int] = {}
     async with aclosing(logs.scan(log_id)) as chunks:
         async for chunk in chunks:
@@ -153,14 +168,23 @@ async def _one_log(
                     whole.append((entry_id, offset, size))
                     last, greatest = found.ledgers.get(ledger_id, (NO_ENTRY, NO_ENTRY))
                     found.ledgers[ledger_id] = (max(last, entry_id), max(greatest, lac))
-                sizes_of[ledger_id] = sizes_of.get(ledger_id, 0) + sum(size for _, _, size in some)
+                sizes_of[ledger_id] = sizes_of.get(ledger_id, 0) + sum(size for _, _, size in whole)
                 rows = [index.log_ledger_row(log_id, ledger_id, sizes_of[ledger_id])]
                 if whole:
                     entry_ids, offsets, sizes = zip(*whole, strict=True)
                     rows += entry_rows(ledger_id, entry_ids, log_id, offsets, sizes)
                 await index.rows.write(rows, sync=False)
                 found.entries += len(whole)
-                yield
+                yield some[-1][1] + some[-1][2]
+
+
+async def _next_chunk(logs: EntryLogs, log_id: int, start: int) -> int | None:
+    """Return where the next whole chunk begins; ``None``: there is none."""
+    while (at := await logs.find_chunk(log_id, start)) is not None:
+        if await logs.is_chunk(log_id, at):
+            return at
+        start = at + 1
+    return None
 
 
 def _is_of(data: bytes | memoryview, ledger_id: int) -> bool:

@@ -113,7 +113,6 @@ def rebuild(stand: Stand, topic: str, at: int) -> int:
 
 
 OPERATIONS: Final[dict[str, Operation]] = {
-    # First: of a log that a kill has torn a rebuilt index knows nothing, and verify says so.
     "rebuild": rebuild,
     "checkpoint": checkpoint,
     "start": start,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
@@ -284,6 +285,17 @@ class EntryLogs:
         finally:
             await file.close()
         return None
+
+    async def is_chunk(self, log_id: int, at: int) -> bool:
+        """Return whether the head and the sizes of a chunk are whole at an offset.
+
+        Raises ``OSError``.
+        """
+        try:
+            async with aclosing(self.scan(log_id, start=at)) as chunks:
+                return await anext(chunks, None) is not None
+        except CorruptData:
+            return False
 
     async def scan(
         self, log_id: int, lane: str = "", *, start: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -125,12 +125,9 @@ class InspectedLogs:
     async def _next_chunk(self, logs: EntryLogs, log_id: int, start: int) -> int | None:
         """Return where the next whole chunk begins; ``None``: there is none."""
         while (at := await logs.find_chunk(log_id, start)) is not None:
-            try:
-                async with aclosing(logs.scan(log_id, start=at)) as chunks:
-                    async for _ in chunks:
-                        return at
-            except (CorruptData, OSError):
-                pass
+            with suppress(OSError):
+                if await logs.is_chunk(log_id, at):
+                    return at
             start = at + 1
         return None
 

@@ -362,12 +362,16 @@ class Verification:
             begun = {each_id for each in indexes for each_id in await each.logs_begun()}
             if log_id in begun or log_id not in logs.ids:
                 return
+            damage = [each async for each in logs.walk(log_id) if isinstance(each, Damage)]
+        reason = "the index does not know this log, so the bookie never deletes it"
+        is_damaged = any(each.is_damage for each in damage)
         self._add(
             Finding(
                 FindingKind.LOG_UNKNOWN,
-                "the index does not know this log, so the bookie never deletes it",
-                _REBUILD,
+                f"{reason}; {damage[0].reason}" if is_damaged else reason,
+                _SET_ASIDE if is_damaged else _REBUILD,
                 path=path,
+                offset=damage[0].offset if is_damaged else None,
             ),
             path,
         )
@@ -572,6 +576,10 @@ class Verification:
 
 
 _REBUILD: Final = "pulsarish storage rebuild-index, with the bookie stopped"
+_SET_ASIDE: Final = (
+    "move the file away with the bookie stopped, once no ledger is under-replicated; then verify "
+    "again, which names the ledgers to recover, if any. A rebuilt index knows no damaged log"
+)
 _RESTORE: Final = 'put the file back, or start the bookie once with journal_corruption = "limbo"'
 
 

@@ -45,7 +45,10 @@ def rebuild(config: BookieConfig, output: str) -> None:
                 "ledgers": len(found.ledgers),
                 "logs": found.logs,
                 "unreadable_records": found.unreadable_records,
-                "unfinished_logs": {str(log_id): why for log_id, why in found.ends.items()},
+                "unfinished_logs": {
+                    str(log_id): why for log_id, why in (found.torn | found.damaged).items()
+                },
+                "damaged_logs": list(found.damaged),
                 "old_index": aside,
             }
         )
@@ -56,10 +59,10 @@ def rebuild(config: BookieConfig, output: str) -> None:
     )
     if found.unreadable_records:
         say(f"{found.unreadable_records} records do not match their CRC32C and were left out")
-    for why in found.ends.values():
-        say(
-            f"log kept, but not read to its end, as is usual for the last log before a crash: {why}"
-        )
+    for why in found.torn.values():
+        say(f"a log has a torn end, as a kill leaves it, and counts up to there: {why}")
+    for why in found.damaged.values():
+        say(f"a log is damaged, counts up to there, and the bookie never deletes it: {why}")
     say(
         "start the bookie and let auto-recovery work: the ledgers that existed are in limbo until "
         "it has repaired them"
