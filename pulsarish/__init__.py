@@ -44,52 +44,75 @@ if TYPE_CHECKING:
     )
     from pulsarish.client.messages.message import Message
     from pulsarish.client.messages.topic_filter import Wildcard
-    from pulsarish.client.result import Result
     from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
     from pulsarish.client.schemas.avro import AvroSchema
     from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, Schema, StringSchema
-    from pulsarish.model.errors import (
+    from pulsarish.exceptions import (
         AlreadyClosed,
         AlreadyExists,
         AuthenticationError,
         AuthorizationError,
+        BrokerMetadataError,
+        BrokerPersistenceError,
         ChecksumError,
         ConnectError,
-        ConsumerAssign,
+        ConsumerAssignError,
         ConsumerBusy,
+        ConsumerNotFound,
+        ConsumerNotInitialized,
         CryptoError,
+        CumulativeAcknowledgementNotAllowedError,
         DeduplicationUncertain,
+        ErrorGettingAuthenticationData,
         ForkedProcess,
         IncompatibleSchema,
         Interrupted,
         InvalidArgument,
         InvalidConfiguration,
+        InvalidMessage,
         InvalidPosition,
         InvalidSchema,
         InvalidTopicName,
+        InvalidTxnStatusError,
+        InvalidType,
+        InvalidUrl,
+        LimitReached,
+        LookupError,  # noqa: A004
+        MemoryBufferIsFull,
         MessageTooBig,
-        NotAllowed,
+        NotAllowedError,
+        NotConnected,
         NotEmpty,
         NotEnoughBookies,
         NotEnoughDomains,
         NotFound,
+        OperationNotSupported,
         ProducerBlockedQuotaExceededError,
         ProducerBlockedQuotaExceededException,
         ProducerBusy,
         ProducerFenced,
+        ProducerNotInitialized,
         ProducerQueueIsFull,
+        PulsarException,
         PulsarishError,
+        ReadError,
         SchemaNotFound,
         ServiceNotReady,
+        ServiceUnitNotReady,
         SubscriptionBusy,
         SubscriptionNotFound,
         Timeout,
+        TooManyLookupRequestException,
         TooManyRequests,
         TopicNotFound,
         TopicTerminated,
+        TransactionConflict,
+        TransactionCoordinatorNotFoundError,
+        TransactionNotFound,
         UnknownError,
-        UnsupportedFeature,
+        UnsupportedVersionError,
     )
+    from pulsarish.model.result import Result
     from pulsarish.runtime.client_authentication import (
         Authentication,
         AuthenticationAthenz,
@@ -98,8 +121,6 @@ if TYPE_CHECKING:
         AuthenticationTLS,
         AuthenticationToken,
     )
-
-    PulsarException = PulsarishError
 
 __all__ = [
     "AlreadyClosed",
@@ -115,21 +136,27 @@ __all__ = [
     "AutoConsumeSchema",
     "AvroSchema",
     "BatchingType",
+    "BrokerMetadataError",
+    "BrokerPersistenceError",
     "BytesSchema",
     "ChecksumError",
     "Client",
     "CompressionType",
     "ConnectError",
     "Consumer",
-    "ConsumerAssign",
+    "ConsumerAssignError",
     "ConsumerBatchReceivePolicy",
     "ConsumerBusy",
     "ConsumerCryptoFailureAction",
     "ConsumerDeadLetterPolicy",
     "ConsumerKeySharedPolicy",
+    "ConsumerNotFound",
+    "ConsumerNotInitialized",
     "ConsumerType",
     "CryptoError",
+    "CumulativeAcknowledgementNotAllowedError",
     "DeduplicationUncertain",
+    "ErrorGettingAuthenticationData",
     "ForkedProcess",
     "HashingScheme",
     "IncompatibleSchema",
@@ -137,20 +164,29 @@ __all__ = [
     "Interrupted",
     "InvalidArgument",
     "InvalidConfiguration",
+    "InvalidMessage",
     "InvalidPosition",
     "InvalidSchema",
     "InvalidTopicName",
+    "InvalidTxnStatusError",
+    "InvalidType",
+    "InvalidUrl",
     "JsonSchema",
     "KeySharedMode",
+    "LimitReached",
+    "LookupError",
+    "MemoryBufferIsFull",
     "Message",
     "MessageId",
     "MessageTooBig",
     "MultiplierRedeliveryBackoff",
-    "NotAllowed",
+    "NotAllowedError",
+    "NotConnected",
     "NotEmpty",
     "NotEnoughBookies",
     "NotEnoughDomains",
     "NotFound",
+    "OperationNotSupported",
     "PartitionsRoutingMode",
     "Producer",
     "ProducerAccessMode",
@@ -158,25 +194,32 @@ __all__ = [
     "ProducerBlockedQuotaExceededException",
     "ProducerBusy",
     "ProducerFenced",
+    "ProducerNotInitialized",
     "ProducerQueueIsFull",
     "PulsarException",
     "PulsarishError",
+    "ReadError",
     "Reader",
     "RegexSubscriptionMode",
     "Result",
     "Schema",
     "SchemaNotFound",
     "ServiceNotReady",
+    "ServiceUnitNotReady",
     "StringSchema",
     "SubscriptionBusy",
     "SubscriptionNotFound",
     "TableView",
     "Timeout",
+    "TooManyLookupRequestException",
     "TooManyRequests",
     "TopicNotFound",
     "TopicTerminated",
+    "TransactionConflict",
+    "TransactionCoordinatorNotFoundError",
+    "TransactionNotFound",
     "UnknownError",
-    "UnsupportedFeature",
+    "UnsupportedVersionError",
     "Wildcard",
     "trace_context",
 ]
@@ -208,7 +251,7 @@ _MODULES = {
         "ConsumerKeySharedPolicy",
     ),
     "client.messages.topic_filter": ("Wildcard",),
-    "client.result": ("Result",),
+    "model.result": ("Result",),
     "client.schemas.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
     "client.api.table_view": ("TableView",),
     "client.api.tracing": ("trace_context",),
@@ -224,22 +267,26 @@ _MODULES = {
 _HOME = {name: f"pulsarish.{module}" for module, names in _MODULES.items() for name in names}
 
 
+_FORMER_NAMES = {
+    "ConsumerAssign": "ConsumerAssignError",
+    "NotAllowed": "NotAllowedError",
+    "UnsupportedFeature": "OperationNotSupported",
+}
+_SUBMODULES = ("exceptions", "schema")
+
+
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use, and ``pulsarish.schema``, as Apache Pulsar's package
-    has its own.
-    """
-    if name == "schema":
-        return import_module("pulsarish.schema")
+    """Import a public name or submodule at its first use."""
+    if name in _SUBMODULES:
+        return import_module(f"pulsarish.{name}")
+    name = _FORMER_NAMES.get(name, name)
     if name not in __all__:
         raise AttributeError(f"module 'pulsarish' has no attribute {name!r}")
-    if name == "PulsarException":
-        value = __getattr__("PulsarishError")
-    else:
-        # What has no home of its own is an error of the one tree.
-        value = getattr(import_module(_HOME.get(name, "pulsarish.model.errors")), name)
+    # What has no home of its own is an exception.
+    value = getattr(import_module(_HOME.get(name, "pulsarish.exceptions")), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_SUBMODULES})

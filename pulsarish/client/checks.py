@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+from pulsarish.client.errors import InvalidType
 from pulsarish.model.errors import InvalidArgument
 
 __all__ = [
@@ -46,9 +47,7 @@ def check_names(method: str, given: Iterable[str], accepted: Iterable[str]) -> N
 def check_type(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
     # bool is an int to Python and a mistake to everybody else.
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise InvalidArgument(
-            f"{name} is {shown(value)} of type {type(value).__name__}: pass {what}"
-        )
+        raise InvalidType(f"{name} is {shown(value)} of type {type(value).__name__}: pass {what}")
 
 
 def check_number(name: str, value: object, least: int, most: int = INT64_MAX) -> int:
@@ -83,12 +82,12 @@ def check_mapping(name: str, value: object) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidArgument(
+        raise InvalidType(
             f"{name} is {shown(value)} of type {type(value).__name__}: pass a dict of str to str"
         )
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise InvalidArgument(
+            raise InvalidType(
                 f"{name} holds {shown(key)}: {shown(text)}: keys and values must be str"
             )
         check_text(name, key)
@@ -99,9 +98,7 @@ def check_mapping(name: str, value: object) -> dict[str, str]:
 def check_callable(name: str, value: Any, what: str) -> None:
     """``what``: how it is called."""
     if not callable(value):
-        raise InvalidArgument(
-            f"{name} is {shown(value)} of type {type(value).__name__}: pass {what}"
-        )
+        raise InvalidType(f"{name} is {shown(value)} of type {type(value).__name__}: pass {what}")
 
 
 def check_timeout(name: str, value: object) -> float | None:

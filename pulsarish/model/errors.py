@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from pulsarish.model.result import Result
+
 __all__ = [
     "AlreadyClosed",
     "AlreadyExists",
@@ -17,15 +19,19 @@ __all__ = [
     "AuthorizationError",
     "BookieIOError",
     "BookieReadOnly",
+    "BrokerMetadataError",
+    "BrokerPersistenceError",
     "ChecksumError",
     "ConfigError",
     "ConnectError",
     "ConsumerAssign",
+    "ConsumerAssignError",
     "ConsumerBusy",
     "CorruptData",
     "CryptoError",
     "DeduplicationUncertain",
     "EntryUnknown",
+    "ErrorGettingAuthenticationData",
     "ForkedProcess",
     "IncompatibleSchema",
     "Interrupted",
@@ -43,11 +49,13 @@ __all__ = [
     "NoSuchEntry",
     "NoSuchLedger",
     "NotAllowed",
+    "NotAllowedError",
     "NotEmpty",
     "NotEnoughBookies",
     "NotEnoughDomains",
     "NotFound",
     "NotOwner",
+    "OperationNotSupported",
     "ProducerBlockedQuotaExceededError",
     "ProducerBlockedQuotaExceededException",
     "ProducerBusy",
@@ -56,9 +64,11 @@ __all__ = [
     "PulsarishError",
     "SchemaNotFound",
     "ServiceNotReady",
+    "ServiceUnitNotReady",
     "SubscriptionBusy",
     "SubscriptionNotFound",
     "Timeout",
+    "TooManyLookupRequestException",
     "TooManyRequests",
     "TopicFenced",
     "TopicNotFound",
@@ -80,6 +90,11 @@ class PulsarishError(Exception):
     retryable: ClassVar[bool] = False
     http_status: ClassVar[int] = 500
     server_error: ClassVar[int] = 0  # Apache Pulsar's ServerError
+    result: ClassVar[Result] = Result.UnknownError  # of Apache Pulsar's clients
+
+    def error(self) -> Result:
+        """Return the error's number, as exceptions of ``pulsar.asyncio`` do."""
+        return self.result
 
 
 class UnknownError(PulsarishError):
@@ -89,12 +104,15 @@ class UnknownError(PulsarishError):
 # Bad input: the caller must change the request. A retry never helps.
 
 
-class InvalidArgument(PulsarishError):
+class InvalidArgument(PulsarishError, ValueError):
     """An argument is outside what is allowed; the text names the field, the value and the allowed
     range.
+
+    A ``ValueError``, which is what Apache Pulsar's Python client raises for most of these.
     """
 
     code = 10
+    result = Result.InvalidMessage
     http_status = 412
     server_error = 22
 
@@ -111,12 +129,14 @@ class Malformed(InvalidArgument):
 
 class InvalidTopicName(InvalidArgument):
     code = 11
+    result = Result.InvalidTopicName
     http_status = 412
     server_error = 17
 
 
 class InvalidConfiguration(InvalidArgument):
     code = 12
+    result = Result.InvalidConfiguration
 
 
 class ConfigError(InvalidConfiguration):
@@ -147,42 +167,47 @@ class IncompatibleSchema(PulsarishError):
     """
 
     code = 55
+    result = Result.IncompatibleSchema
     http_status = 409
     server_error = 18
 
 
 class MessageTooBig(InvalidArgument):
     code = 15
+    result = Result.MessageTooBig
     http_status = 413
     server_error = 22
 
 
-class UnsupportedFeature(PulsarishError):
+class OperationNotSupported(PulsarishError):
     """The request needs a feature that this version does not have.
 
     It is rejected rather than ignored.
     """
 
     code = 16
+    result = Result.OperationNotSupported
     http_status = 501
     server_error = 22
 
 
-class CryptoError(UnsupportedFeature):
+class CryptoError(OperationNotSupported):
     """A received message is encrypted and this client cannot decrypt it.
 
     The message stays unacknowledged.
     """
 
     code = 66
+    result = Result.CryptoError
 
 
-class NotAllowed(PulsarishError):
+class NotAllowedError(PulsarishError):
     """The operation does not fit the object, such as a cumulative acknowledgement on a shared
     subscription.
     """
 
     code = 17
+    result = Result.NotAllowedError
     http_status = 405
     server_error = 22
 
@@ -191,12 +216,21 @@ class AuthenticationError(PulsarishError):
     """A caller did not prove who it is."""
 
     code = 67
+    result = Result.AuthenticationError
     http_status = 401
     server_error = 3
 
 
+class ErrorGettingAuthenticationData(AuthenticationError):
+    """What gives a client its token failed."""
+
+    code = 84
+    result = Result.ErrorGettingAuthenticationData
+
+
 class AuthorizationError(PulsarishError):
     code = 18
+    result = Result.AuthorizationError
     http_status = 403
     server_error = 4
 
@@ -218,11 +252,13 @@ class NotFound(PulsarishError):
 
 class TopicNotFound(NotFound):
     code = 21
+    result = Result.TopicNotFound
     server_error = 11
 
 
 class SubscriptionNotFound(NotFound):
     code = 22
+    result = Result.SubscriptionNotFound
     server_error = 12
 
 
@@ -254,16 +290,18 @@ class ConsumerBusy(PulsarishError):
     """
 
     code = 30
+    result = Result.ConsumerBusy
     http_status = 409
     server_error = 5
 
 
-class ConsumerAssign(PulsarishError):
+class ConsumerAssignError(PulsarishError):
     """A key-shared consumer cannot get its hash ranges: they are invalid, or another connected
     consumer has some of them.
     """
 
     code = 58
+    result = Result.ConsumerAssignError
     http_status = 409
     server_error = 19
 
@@ -280,18 +318,21 @@ class ProducerBusy(PulsarishError):
     """A producer with the same name is connected to the topic."""
 
     code = 32
+    result = Result.ProducerBusy
     http_status = 409
     server_error = 16
 
 
 class ProducerFenced(PulsarishError):
     code = 33
+    result = Result.ProducerFenced
     http_status = 409
     server_error = 25
 
 
 class TopicTerminated(PulsarishError):
     code = 34
+    result = Result.TopicTerminated
     http_status = 409
     server_error = 15
 
@@ -300,6 +341,7 @@ class AlreadyClosed(PulsarishError):
     """The client, producer, consumer or reader was closed by its user."""
 
     code = 35
+    result = Result.AlreadyClosed
     http_status = 409
 
 
@@ -326,6 +368,7 @@ class ProducerBlockedQuotaExceededException(PulsarishError):
     """
 
     code = 53
+    result = Result.ProducerBlockedQuotaExceededException
     http_status = 412
     server_error = 8
 
@@ -348,13 +391,46 @@ class LedgerClosed(PulsarishError):
 # Not now: the same request may succeed later, or on another server.
 
 
-class ServiceNotReady(PulsarishError):
-    """The server cannot serve this now and gives the reason. Look up again and retry."""
+class ServiceUnitNotReady(PulsarishError):
+    """A server cannot serve this now; the name for programs."""
 
-    code = 40
+    code = 80
     retryable = True
     http_status = 503
     server_error = 6
+    result = Result.ServiceUnitNotReady
+
+
+class BrokerMetadataError(ServiceUnitNotReady):
+    """The broker cannot use its metadata store; the name for programs."""
+
+    code = 81
+    server_error = 1
+    result = Result.BrokerMetadataError
+
+
+class BrokerPersistenceError(ServiceUnitNotReady):
+    """The broker cannot store this; the name for programs."""
+
+    code = 82
+    server_error = 2
+    result = Result.BrokerPersistenceError
+
+
+class TooManyLookupRequestException(PulsarishError):
+    """The caller asks for too much; the name for programs."""
+
+    code = 83
+    retryable = True
+    http_status = 429
+    server_error = 14
+    result = Result.TooManyLookupRequestException
+
+
+class ServiceNotReady(ServiceUnitNotReady):
+    """The server cannot serve this now and gives the reason. Look up again and retry."""
+
+    code = 40
 
 
 class NotOwner(ServiceNotReady):
@@ -370,20 +446,22 @@ class TopicFenced(ServiceNotReady):
     code = 42
 
 
-class MetadataUnavailable(ServiceNotReady):
+class MetadataUnavailable(ServiceNotReady, BrokerMetadataError):
     """The metadata store does not answer, or the session is not connected."""
 
     code = 43
     server_error = 1
+    result = Result.BrokerMetadataError
 
 
-class NotEnoughBookies(ServiceNotReady):
+class NotEnoughBookies(ServiceNotReady, BrokerPersistenceError):
     """Fewer bookies than the acknowledgement quorum; the text names how many are needed, available
     and down.
     """
 
     code = 44
     server_error = 2
+    result = Result.BrokerPersistenceError
 
 
 class NotEnoughDomains(NotEnoughBookies):
@@ -394,11 +472,8 @@ class NotEnoughDomains(NotEnoughBookies):
     code = 70
 
 
-class TooManyRequests(PulsarishError):
+class TooManyRequests(TooManyLookupRequestException):
     code = 45
-    retryable = True
-    http_status = 429
-    server_error = 14
 
 
 class ProducerBlockedQuotaExceededError(PulsarishError):
@@ -407,6 +482,7 @@ class ProducerBlockedQuotaExceededError(PulsarishError):
     """
 
     code = 52
+    result = Result.ProducerBlockedQuotaExceededError
     retryable = True
     http_status = 503
     server_error = 7
@@ -424,8 +500,9 @@ class DeduplicationUncertain(PulsarishError):
     server_error = 2
 
 
-class Timeout(PulsarishError):
+class Timeout(PulsarishError, TimeoutError):
     code = 47
+    result = Result.Timeout
     retryable = True
     http_status = 504
 
@@ -434,6 +511,7 @@ class ConnectError(PulsarishError):
     """No broker could be reached; the text names the addresses that were tried."""
 
     code = 48
+    result = Result.ConnectError
     retryable = True
     http_status = 503
 
@@ -442,11 +520,13 @@ class ProducerQueueIsFull(PulsarishError):
     """``max_pending_messages`` are unacknowledged and ``block_if_queue_full`` is off."""
 
     code = 49
+    result = Result.ProducerQueueIsFull
     retryable = True
 
 
 class Interrupted(PulsarishError):
     code = 50
+    result = Result.Interrupted
 
 
 class ForkedProcess(PulsarishError):
@@ -465,6 +545,7 @@ class ChecksumError(PulsarishError):
     """Bytes do not match their CRC32C."""
 
     code = 60
+    result = Result.ChecksumError
     http_status = 400
     server_error = 9
 
@@ -519,11 +600,15 @@ class CorruptData(PulsarishError):
     server_error = 2
 
 
-def _classes(base: type[PulsarishError]) -> list[type[PulsarishError]]:
-    found = [base]
-    for child in base.__subclasses__():
-        found.extend(_classes(child))
-    return found
+# The servers' words for three of them.
+
+ConsumerAssign = ConsumerAssignError
+NotAllowed = NotAllowedError
+UnsupportedFeature = OperationNotSupported
+
+
+def _classes(base: type[PulsarishError]) -> set[type[PulsarishError]]:
+    return {base}.union(*map(_classes, base.__subclasses__()))
 
 
 _BY_CODE: Final[dict[int, type[PulsarishError]]] = {}

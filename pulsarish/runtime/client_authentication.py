@@ -13,7 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pulsarish.model.errors import AuthenticationError, InvalidArgument, UnsupportedFeature
+from pulsarish.model.errors import (
+    AuthenticationError,
+    ErrorGettingAuthenticationData,
+    InvalidArgument,
+    UnsupportedFeature,
+)
 from pulsarish.runtime.authentication_parameters import parse_parameters, take_parameters
 from pulsarish.runtime.secret_references import SecretReference, is_reference
 from pulsarish.security.client_security import CredentialsProvider, HttpScheme
@@ -63,11 +68,11 @@ class _Token:
         try:
             token: object = source()
         except Exception as error:
-            raise AuthenticationError(
+            raise ErrorGettingAuthenticationData(
                 f"the function that returns the token raised {type(error).__name__}"
             ) from error
         if not isinstance(token, str):
-            raise AuthenticationError(
+            raise ErrorGettingAuthenticationData(
                 f"the function that returns the token returned a {type(token).__name__}: it must "
                 "return a str"
             )

@@ -177,7 +177,7 @@ def test_cumulative_acknowledgement_on_shared(client: pulsarish.Client) -> None:
     consumer = client.subscribe("shared", "s", consumer_type=pulsarish.ConsumerType.Shared)
     client.create_producer("shared").send(b"x")
     message = consumer.receive(timeout_millis=30_000)
-    with pytest.raises(pulsarish.NotAllowed, match="acknowledge each"):
+    with pytest.raises(pulsarish.NotAllowedError, match="acknowledge each"):
         consumer.acknowledge_cumulative(message)
 
 

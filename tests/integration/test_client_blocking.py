@@ -220,13 +220,13 @@ def test_callback_may_send_but_not_wait(client: pulsarish.Client) -> None:
     def first(_result: pulsarish.Result, _message_id: pulsarish.MessageId) -> None:
         try:
             producer.send(b"waits for itself")
-        except pulsarish.NotAllowed as error:
+        except pulsarish.NotAllowedError as error:
             outcome.append(error)
         producer.send_async(b"from a callback", second)
 
     producer.send_async(b"x", first)
     assert done.wait(30)
-    assert isinstance(outcome[0], pulsarish.NotAllowed)
+    assert isinstance(outcome[0], pulsarish.NotAllowedError)
     assert "send_async" in str(outcome[0])
     assert outcome[1] is pulsarish.Result.Ok
 
@@ -343,7 +343,7 @@ def test_listener(client: pulsarish.Client) -> None:
         producer.send(b"%d" % number)
     assert done.wait(30)
     assert got == [b"%d" % number for number in range(5)]
-    with pytest.raises(pulsarish.NotAllowed, match="listener"):
+    with pytest.raises(pulsarish.NotAllowedError, match="listener"):
         consumer.receive()
     consumer.pause_message_listener()
     producer.send(b"first after the pause may still be taken")

@@ -46,7 +46,7 @@ class BadCall:
         return f"{self.method} {self.words}"
 
 
-_UNSUPPORTED = pulsarish.UnsupportedFeature
+_UNSUPPORTED = pulsarish.OperationNotSupported
 _TIMES = r"timeout_millis is {}.*(an int|0 or more)"
 _RECEIVED = "message is .*received"
 
@@ -411,7 +411,7 @@ BAD_CALLS = [
             (
                 lambda c: c.reconsume_later(_message(), timedelta(0)),
                 "subscribe with retry_enabled=True",
-                pulsarish.NotAllowed,
+                pulsarish.NotAllowedError,
             ),
         )
     ),

@@ -36,6 +36,7 @@ LEFT: Final = {
     "pulsarish/chaos": 0,
     "pulsarish/cli": 0,
     "pulsarish/client": 0,
+    "pulsarish/exceptions.py": 0,
     "pulsarish/ledger": 0,
     "pulsarish/local_cluster": 0,
     "pulsarish/managed_ledger": 0,

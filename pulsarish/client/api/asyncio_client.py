@@ -54,10 +54,10 @@ from pulsarish.client.messages.options import ProducerOptions, check_schema, top
 from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import OnReturn, Waiter
-from pulsarish.client.result import Result
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerBusy, PulsarishError
 from pulsarish.model.position import Position
+from pulsarish.model.result import Result
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.network.address_book import AddressBook

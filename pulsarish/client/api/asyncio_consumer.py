@@ -46,6 +46,8 @@ class _Receiving(Receiving):
         try:
             async with self._parts.clock.timeout(seconds):
                 return await self._wait()
+        except Timeout:
+            raise  # why the consumer is closed
         except TimeoutError:
             raise Timeout(f"no message came within {timeout_millis} ms") from None
 
@@ -141,6 +143,8 @@ class AsyncConsumer(_Receiving):
                         return messages
                     messages.append(message)
                     size += message.size()
+        except Timeout:
+            raise  # why the consumer is closed
         except TimeoutError:
             return messages
         return messages
@@ -157,7 +161,7 @@ class AsyncConsumer(_Receiving):
     async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledge everything up to and including a message.
 
-        Raises ``NotAllowed`` on a shared subscription.
+        Raises ``CumulativeAcknowledgementNotAllowedError`` on a shared subscription.
         """
         await self._acknowledge(self._consuming.acknowledge_cumulative, message)
 

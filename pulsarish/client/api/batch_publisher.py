@@ -18,8 +18,8 @@ from pulsarish.client.messages.arguments import ProducerArguments, producer_opti
 from pulsarish.client.messages.entry_encoder import NO_EXTRAS, Extras
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
-from pulsarish.client.result import Result
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, InvalidArgument, PulsarishError
+from pulsarish.model.result import Result
 from pulsarish.runtime.background import Background, Latch
 
 __all__ = ["PENDING_BYTES_MAX", "BatchPublisher"]

@@ -206,7 +206,7 @@ class Consumer(_Receiving):
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledge everything up to and including a message.
 
-        Raises ``NotAllowed`` on a shared subscription.
+        Raises ``CumulativeAcknowledgementNotAllowedError`` on a shared subscription.
         """
         self._acknowledge(self._consuming.acknowledge_cumulative, message)
 

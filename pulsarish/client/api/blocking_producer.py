@@ -12,9 +12,9 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import NO_MESSAGE_ID, TopicProducer, Waiter
-from pulsarish.client.result import Result, result_of
 from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, PulsarishError
+from pulsarish.model.result import Result
 from pulsarish.runtime.background import Background, Latch
 
 __all__ = ["Producer"]
@@ -215,7 +215,7 @@ class Producer:
             if callback is None:
                 child.send_failures.add(error)
             else:
-                callback(result_of(error), NO_MESSAGE_ID)
+                callback(error.error(), NO_MESSAGE_ID)
 
     def _wait_and_add(
         self,

@@ -17,8 +17,8 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
-from pulsarish.client.result import Result
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.result import Result
 from pulsarish.runtime.background import Background
 
 if TYPE_CHECKING:

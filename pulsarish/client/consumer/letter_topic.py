@@ -17,10 +17,10 @@ from pulsarish.client.messages.message import Message
 from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
-from pulsarish.client.result import Result
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.model import schema as model
 from pulsarish.model.errors import AlreadyClosed, IncompatibleSchema, InvalidSchema, PulsarishError
+from pulsarish.model.result import Result
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["LetterTopic"]

@@ -18,6 +18,7 @@ from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.topic_consumer import TopicConsumer
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
 from pulsarish.client.enums import ConsumerCryptoFailureAction
+from pulsarish.client.errors import CumulativeAcknowledgementNotAllowedError, InvalidType
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.message import Message
@@ -25,6 +26,7 @@ from pulsarish.model.errors import (
     AlreadyClosed,
     InvalidArgument,
     NotAllowed,
+    OperationNotSupported,
     PulsarishError,
     UnsupportedFeature,
 )
@@ -180,11 +182,11 @@ class MultiConsumer:
     def acknowledge_cumulative(self, what: object, done: Done | None) -> None:
         """Acknowledge up to and including a message.
 
-        Raises ``NotAllowed`` on a shared subscription.
+        Raises ``CumulativeAcknowledgementNotAllowedError`` on a shared subscription.
         """
         self.check_open()
         if self.options.consumer_type.is_spread:
-            raise NotAllowed(
+            raise CumulativeAcknowledgementNotAllowedError(
                 "cumulative acknowledgement is not possible on a "
                 f"{self.options.consumer_type.name} subscription:"
                 " acknowledge each message, or use ConsumerType.Exclusive or Failover"
@@ -273,7 +275,7 @@ class MultiConsumer:
     async def last_message_id(self) -> MessageId:
         self.check_open()
         if len(self.children) > 1:
-            raise NotAllowed(
+            raise OperationNotSupported(
                 "get_last_message_id needs a single topic: subscribe to one partition to ask for "
                 "its last message"
             )
@@ -322,7 +324,7 @@ def _id_of(what: Any) -> MessageId:
     if isinstance(what, Message):
         return what.message_id()
     if not isinstance(what, MessageId):
-        raise InvalidArgument(
+        raise InvalidType(
             f"message is {shown(what)} of type {type(what).__name__}: pass a Message or a "
             "MessageId that was received"
         )

@@ -26,6 +26,7 @@ from pulsarish.client.enums import (
     ProducerAccessMode,
     RegexSubscriptionMode,
 )
+from pulsarish.client.errors import InvalidType
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_options import (
     ConsumerBatchReceivePolicy,
@@ -261,7 +262,7 @@ def reader_options(
     named = _by_name("create_reader", ReaderArguments, positional, given, awaitable=awaitable)
     check_text("topic", topic)
     if not isinstance(start_message_id, MessageId):
-        raise InvalidArgument(
+        raise InvalidType(
             f"start_message_id is {shown(start_message_id)}: pass MessageId.earliest, "
             "MessageId.latest or a message's id"
         )

@@ -28,6 +28,7 @@ from pulsarish.client.enums import (
     PartitionsRoutingMode,
     ProducerAccessMode,
 )
+from pulsarish.client.errors import InvalidType
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.security_options import security_of
 from pulsarish.client.schemas.schema import BytesSchema, Schema
@@ -86,7 +87,7 @@ def topics_of(topic: object) -> list[TopicName]:
         if len({name.full for name in names}) < len(names):
             raise InvalidArgument("topic is a list that names a topic twice: name each once")
         return names
-    raise InvalidArgument(
+    raise InvalidType(
         f"topic is {shown(topic)} of type {type(topic).__name__}: pass a topic name, a list of "
         "them, a compiled pattern or a pulsarish.Wildcard"
     )
@@ -351,7 +352,7 @@ def check_schema(schema: object) -> Schema:
     if isinstance(schema, type) or not (
         callable(getattr(schema, "encode", None)) and callable(getattr(schema, "decode", None))
     ):
-        raise InvalidArgument(
+        raise InvalidType(
             f"schema is {shown(schema)}: pass an object with encode and decode, such as "
             "pulsarish.StringSchema()"
         )

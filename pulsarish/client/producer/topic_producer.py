@@ -20,7 +20,6 @@ from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.messages.pending_entries import PendingEntry
 from pulsarish.client.producer.send_queue import SendLimits, SendQueue
-from pulsarish.client.result import Result, result_of
 from pulsarish.client.schemas.wire import schema_message
 from pulsarish.client.send_failures import SendFailures
 from pulsarish.model.errors import (
@@ -31,6 +30,7 @@ from pulsarish.model.errors import (
     ServiceNotReady,
     Timeout,
 )
+from pulsarish.model.result import Result
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -340,7 +340,7 @@ class TopicProducer:
             flushed()
 
     def _fail(self, entries: Sequence[PendingEntry], error: PulsarishError) -> None:
-        result = result_of(error)
+        result = error.error()
         for entry in entries:
             for callback in entry.callbacks:
                 if isinstance(callback, Waiter):

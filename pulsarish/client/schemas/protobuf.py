@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from pulsarish.client.checks import shown
+from pulsarish.client.errors import InvalidType
 from pulsarish.client.schemas.schema import Decode
 from pulsarish.model import schema as model
 from pulsarish.model.errors import InvalidArgument
@@ -62,7 +63,7 @@ class ProtobufNativeSchema:
 
     def encode(self, value: object) -> bytes:
         if not isinstance(value, self._class):
-            raise InvalidArgument(
+            raise InvalidType(
                 f"content is of type {type(value).__name__}: this producer's schema takes "
                 f"{self._class.__name__}"
             )

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import NODEFAULT, inspect
 
+from pulsarish.client.errors import InvalidType
 from pulsarish.model.errors import InvalidArgument
 
 __all__ = ["TypedShape", "definition_of"]
@@ -126,7 +127,7 @@ class TypedShape:
         if isinstance(self._info, (inspect.DataclassType, inspect.StructType)) and not isinstance(
             value, self._info.cls
         ):
-            raise InvalidArgument(
+            raise InvalidType(
                 f"content is of type {type(value).__name__}: this producer's schema takes "
                 f"{self._info.cls.__name__}"
             )

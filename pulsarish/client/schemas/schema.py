@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 import msgspec
 
 from pulsarish.client.checks import check_text, shown
+from pulsarish.client.errors import InvalidType
 from pulsarish.client.schemas.python_types import definition_of
 from pulsarish.client.schemas.records import Record
 from pulsarish.model import schema as model
@@ -105,7 +106,7 @@ class BytesSchema:
             return value
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
-        raise InvalidArgument(
+        raise InvalidType(
             f"content is of type {type(value).__name__}: pass bytes, or give the producer a schema"
         )
 
@@ -121,9 +122,7 @@ class StringSchema:
 
     def encode(self, value: object) -> bytes:
         if not isinstance(value, str):
-            raise InvalidArgument(
-                f"content is of type {type(value).__name__}: StringSchema takes str"
-            )
+            raise InvalidType(f"content is of type {type(value).__name__}: StringSchema takes str")
         return check_text("content", value).encode()
 
     def decode(self, data: bytes) -> str:
@@ -171,7 +170,7 @@ class JsonSchema:
         try:
             if self._of_record:
                 if not isinstance(value, self._record_cls):
-                    raise InvalidArgument(
+                    raise InvalidType(
                         f"content is of type {type(value).__name__}: this producer's schema takes "
                         f"{self._record_cls.__name__}"
                     )

@@ -13,11 +13,11 @@ from pulsarish.client.backoff import MultiplierRedeliveryBackoff
 from pulsarish.client.enums import ConsumerType, HashingScheme, PartitionsRoutingMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.producer.routing import OutgoingMessage, hash_key, make_router
-from pulsarish.client.result import Result, result_of
 from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, StringSchema
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model import errors
 from pulsarish.model.hashing import java_string_hash, murmur3_32_hash
+from pulsarish.model.result import Result
 from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.runtime.backoff import Backoff
 
@@ -204,11 +204,11 @@ def test_backoff_grows_to_its_limit() -> None:
 
 
 def test_every_error_has_a_result() -> None:
-    assert result_of(errors.Timeout("")) is Result.Timeout
-    assert result_of(errors.NotOwner("")) is Result.ServiceUnitNotReady
-    assert result_of(errors.MessageTooBig("")) is Result.MessageTooBig
-    assert result_of(errors.InvalidTopicName("")) is Result.InvalidTopicName
-    assert result_of(errors.CorruptData("")) is Result.UnknownError
+    assert errors.Timeout("").error() is Result.Timeout
+    assert errors.NotOwner("").error() is Result.ServiceUnitNotReady
+    assert errors.MessageTooBig("").error() is Result.MessageTooBig
+    assert errors.InvalidTopicName("").error() is Result.InvalidTopicName
+    assert errors.CorruptData("").error() is Result.UnknownError
 
 
 @dataclass

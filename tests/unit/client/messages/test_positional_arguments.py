@@ -154,7 +154,7 @@ def test_what_cannot_be_meant(
 
 def test_a_log_file_is_refused_with_what_to_do_instead() -> None:
     with pytest.raises(
-        pulsarish.UnsupportedFeature, match=r"log_conf_file_path='x'.*logger 'pulsarish'"
+        pulsarish.OperationNotSupported, match=r"log_conf_file_path='x'.*logger 'pulsarish'"
     ):
         client_options(URL, {"log_conf_file_path": "x"})
 
