@@ -102,7 +102,8 @@ class Producer:
         It does not wait for a batch to fill.
 
         Args:
-            content: bytes, or what the producer's schema accepts.
+            content: bytes, or what the producer's schema accepts. ``None``: a null value, which
+                removes ``partition_key`` from a compacted topic and from table views.
             properties: str to str.
             partition_key: messages with the same key go to the same partition.
             sequence_id: greater than the last one; for deduplication across restarts of the
@@ -201,8 +202,8 @@ class Producer:
             extras = self._publishing.extras_or_none(
                 *given, replication_clusters, disable_replication, expires_after, priority
             )
-        if self._makes_keys:
-            extras = self._publishing.with_key(content, extras)
+        if self._makes_keys or content is None:
+            extras = self._publishing.extras_of(content, extras)
         if sequence_id is not None:
             self._publishing.check_sequence_id(sequence_id)
         child = self._only or self._publishing.choose(payload, extras)

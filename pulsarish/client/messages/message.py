@@ -156,12 +156,23 @@ class Message:
         return self._end - self._start
 
     def value(self) -> Any:
-        """The payload, decoded by the schema.
+        """The payload, decoded by the schema; ``None`` for a null value.
 
         Raises ``InvalidArgument`` when the schema cannot decode it.
         """
         decode = self._entry.decode
-        return self.decoder()(self.data()) if type(decode) is KeyedDecode else decode(self.data())
+        if type(decode) is KeyedDecode:
+            return self.decoder()(self.data())
+        # Only an empty payload may be a null value, so the metadata are decoded for no other.
+        if self._start == self._end and self.has_null_value():
+            return None
+        return decode(self.data())
+
+    def has_null_value(self) -> bool:
+        """Whether the producer sent ``None``, which removes the message's key from a compacted
+        topic and from table views.
+        """
+        return self._metadata().null_value
 
     def decoder(self) -> Decode:
         """How the schema decodes the payload of this message."""

@@ -145,8 +145,8 @@ class PartitionedProducer:
         """
         payload = self.encode(content)
         extras = self.extras_or_none(*beside)
-        if self.message_key is not None:
-            extras = self.with_key(content, extras)
+        if self.message_key is not None or content is None:
+            extras = self.extras_of(content, extras)
         return payload, extras, self.check_sequence_id(sequence_id)
 
     def extras_or_none(
@@ -194,10 +194,12 @@ class PartitionedProducer:
         return [arguments.get(name) for name in _BESIDE]
 
     def encode(self, content: Any) -> bytes:
-        """Return the payload of a content.
+        """Return the payload of a content; empty for ``None``, which no schema encodes.
 
         Raises ``InvalidArgument`` when the schema rejects it.
         """
+        if content is None:
+            return b""
         payload: object = self.options.schema.encode(content)
         if type(payload) is not bytes:
             raise InvalidArgument(
@@ -206,13 +208,16 @@ class PartitionedProducer:
             )
         return payload
 
-    def with_key(self, content: Any, extras: Extras | None) -> Extras:
-        """Return the extras with the schema's key of the content.
+    def extras_of(self, content: Any, extras: Extras | None) -> Extras:
+        """Return the extras with what the content itself says: that it is null, or its key where
+        the schema makes one.
 
-        Raises ``InvalidArgument`` if the program gives a key too.
+        Raises ``InvalidArgument`` if both the program and the schema give a key.
         """
-        assert self.message_key is not None
         extras = extras or NO_EXTRAS
+        if content is None:
+            return replace(extras, is_null=True)
+        assert self.message_key is not None
         if extras.partition_key is not None:
             raise InvalidArgument(
                 "partition_key is given, and the producer's schema makes the key of the content: "
