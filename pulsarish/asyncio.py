@@ -11,7 +11,7 @@ side.
 
 from __future__ import annotations
 
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_client import AsyncProducer as Producer
@@ -28,6 +28,8 @@ from pulsarish.client.enums import (
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import ClientArguments
 from pulsarish.client.messages.message import Message
+from pulsarish.client.messages.options import ClientOptions
+from pulsarish.client.messages.signatures import taking
 from pulsarish.model.errors import PulsarishError as PulsarException
 from pulsarish.runtime.background import client_world
 from pulsarish.runtime.profiles import profile_arguments
@@ -55,32 +57,29 @@ class Client(AsyncClient):
     Close it, or use it in ``async with``.
     """
 
-    def __init__(
-        self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]
-    ) -> None:
+    @taking(ClientOptions)
+    def __init__(self, options: ClientOptions) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
 
-        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``. It belongs to
-        the process that made it: the child of a fork makes a client of its own, in an event loop of
-        its own.
+        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``OperationNotSupported``. It belongs
+        to the process that made it: the child of a fork makes a client of its own, in an event
+        loop of its own.
         """
         world = client_world()
         self._world = world
         super().__init__(
-            service_url,
-            *positional,
+            options,
             clock=world.clock,
             random=world.random,
             tasks=world.tasks,
             connect=world.connections_of,
-            **options,
         )
-        if self.tracer_provider is not None:
+        if options.tracer_provider is not None:
             # OpenTelemetry is imported by programs that trace only.
             from pulsarish.client.api.traced_asyncio import trace
             from pulsarish.client.api.tracing import Tracing
 
-            trace(self, Tracing(self.tracer_provider, world.clock.wall_ms))
+            trace(self, Tracing(options.tracer_provider, world.clock.wall_ms))
 
     @classmethod
     def from_profile(cls, name: str | None = None, **options: Unpack[ClientArguments]) -> Self:

@@ -35,13 +35,13 @@ def shown(value: object) -> str:
 
 
 def check_names(method: str, given: Iterable[str], accepted: Iterable[str]) -> None:
-    """Arguments by name: every one must be one that the method has. Raises ``InvalidArgument``."""
+    """Arguments by name: every one must be one that the method has. Raises ``InvalidType``."""
     names = list(accepted)
     for name in given:
         if name not in names:
             close = get_close_matches(name, names, n=1)
             hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(names)}"
-            raise InvalidArgument(f"{method}() has no argument {name!r}: {hint}")
+            raise InvalidType(f"{method}() has no argument {name!r}: {hint}")
 
 
 def check_type(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:

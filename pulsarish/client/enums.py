@@ -80,7 +80,7 @@ class ProducerAccessMode(_NamedInt):
     ExclusiveWithFencing = 3
 
 
-class PartitionsRoutingMode(Enum):
+class PartitionsRoutingMode(_NamedInt):
     """Which partition a message without a key goes to; a message with a key goes where the hash of
     its key says.
     """
@@ -90,7 +90,7 @@ class PartitionsRoutingMode(Enum):
     CustomPartition = 2
 
 
-class HashingScheme(Enum):
+class HashingScheme(_NamedInt):
     """The hash that maps a key to a partition.
 
     ``JavaStringHash`` is what Apache Pulsar's Java client uses by default.
@@ -101,23 +101,23 @@ class HashingScheme(Enum):
     JavaStringHash = 2
 
 
-class BatchingType(Enum):
+class BatchingType(_NamedInt):
     Default = 0
     KeyBased = 1
 
 
-class RegexSubscriptionMode(Enum):
+class RegexSubscriptionMode(_NamedInt):
     PersistentOnly = 0
     NonPersistentOnly = 1
     AllTopics = 2
 
 
-class KeySharedMode(Enum):
+class KeySharedMode(_NamedInt):
     AutoSplit = 0
     Sticky = 1
 
 
-class ConsumerCryptoFailureAction(Enum):
+class ConsumerCryptoFailureAction(_NamedInt):
     """What a consumer does with an encrypted message, which it cannot decrypt."""
 
     FAIL = 0

@@ -158,6 +158,12 @@ class MessageId:
                 "MessageId.serialize() returned"
             ) from None
 
+    @classmethod
+    def wrap(cls, msg_id: MessageId) -> MessageId:
+        """Return the id. Apache Pulsar's client has two classes of ids, and here is one."""
+        check_type("msg_id", msg_id, MessageId, "a MessageId")
+        return msg_id
+
     def _key(self) -> tuple[int, int, int, int]:
         return self._ledger, self._entry, self._batch_index, self._partition
 

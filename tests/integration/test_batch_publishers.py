@@ -38,7 +38,7 @@ def send(publishing: PartitionedProducer, first: int, last: int) -> None:
 
 
 async def open_with(brokered: Brokered, epoch: int, **options: Any) -> PartitionedProducer:
-    return await brokered.client().open_publishing(
+    return await brokered.client()._open_publishing(
         ProducerOptions(TOPIC, producer_name="w", **options), first_epoch=epoch
     )
 

@@ -39,7 +39,7 @@ def test_it_goes_on_behind_what_was_taken_when_the_owner_dies() -> None:
         producer = await client.create_producer(TOPIC.full, batching_enabled=False)
         for each in CONTENTS[:200]:
             await producer.send(each)
-        reader = await client.read_entries(TOPIC, START, window_bytes=2_000)
+        reader = await client._read_entries(TOPIC, START, window_bytes=2_000)
         found: list[tuple[int, int]] = []
         contents: list[bytes] = []
         _ = await taken(reader, 100, found, contents)
@@ -65,7 +65,7 @@ def test_what_waits_is_about_the_window_and_a_batch() -> None:
         _ = await client.subscribe(TOPIC.full, "keep")
         producer = await client.create_producer(TOPIC.full, batching_max_messages=10)
         _ = await asyncio.gather(*[producer.send_soon(each) for each in CONTENTS])
-        reader = await client.read_entries(TOPIC, START, window_bytes=6_000)
+        reader = await client._read_entries(TOPIC, START, window_bytes=6_000)
         contents: list[bytes] = []
         greatest = 0
         while len(contents) < len(CONTENTS):

@@ -76,7 +76,7 @@ BAD_CALLS = [
     BadCall(
         "client.create_producer",
         lambda c: c.create_producer("t", zzz=5),
-        "'zzz': it has producer_name, ",
+        "'zzz': it has topic, producer_name, ",
     ),
     BadCall(
         "client.create_producer",
@@ -457,8 +457,4 @@ def methods_with_arguments(things: Things) -> set[str]:
 # Called by the client's own parts: with the error of a fork, and to make what both faces wrap.
 _OF_THE_CLIENT_ITSELF = {
     *(f"{who}.forked" for who in ("client", "producer", "consumer", "reader", "view")),
-    "client.open_publishing",
-    "client.open_consuming",
-    "client.open_reading",
-    "client.read_entries",
 }

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -40,18 +39,18 @@ from pulsarish.client.consumer.pattern_consumer import PatternConsumer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import (
     ClientArguments,
-    ConsumerArguments,
-    ProducerArguments,
-    ReaderArguments,
-    client_options,
-    consumer_options,
-    producer_options,
-    reader_options,
+    asyncio_consumer_options,
+    asyncio_reader_options,
 )
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.entry_encoder import Extras
-from pulsarish.client.messages.options import ProducerOptions, check_schema, topics_of
-from pulsarish.client.messages.topic_filter import Wildcard
+from pulsarish.client.messages.options import (
+    ClientOptions,
+    ProducerOptions,
+    check_schema,
+    topics_of,
+)
+from pulsarish.client.messages.signatures import taking
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import OnReturn, Waiter
 from pulsarish.client.schemas.schema import Schema
@@ -81,8 +80,8 @@ class AsyncClient:
 
     def __init__(
         self,
-        service_url: str,
-        *positional: Any,
+        service_url: str | ClientOptions,
+        *,
         clock: Clock,
         random: random.Random,
         tasks: Tasks,
@@ -91,15 +90,20 @@ class AsyncClient:
         stream_limits: StreamLimits | None = None,
         **options: Unpack[ClientArguments],
     ) -> None:
-        """``options`` are those of ``ClientOptions``.
+        """``options``: the arguments of ``ClientOptions``.
 
         Args:
+            service_url: or all options.
             connect: returns connections of this security.
 
-        Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``UnsupportedFeature``.
+        Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``OperationNotSupported``.
         """
-        chosen = client_options(service_url, options, positional)
-        self.connections = connections = connect(chosen.security)
+        chosen = (
+            service_url
+            if isinstance(service_url, ClientOptions)
+            else ClientOptions(service_url, **options)
+        )
+        self._connections = connections = connect(chosen.security)
         limits = stream_limits or StreamLimits()
         # After one failure, because a program waits for its first producer.
         book = AddressBook(chosen.transport, failures_max=1)
@@ -145,11 +149,10 @@ class AsyncClient:
             operation_timeout_seconds=chosen.operation_timeout_seconds,
             callback_failed=_callback_failed,
         )
-        self.tracer_provider = chosen.tracer_provider
         # Replaced by ``traced_asyncio.trace``.
-        self.make_producer: Callable[[PartitionedProducer], AsyncProducer] = AsyncProducer
-        self.make_consumer: Callable[[MultiConsumer, ClientContext], AsyncConsumer] = AsyncConsumer
-        self.make_reader: Callable[
+        self._make_producer: Callable[[PartitionedProducer], AsyncProducer] = AsyncProducer
+        self._make_consumer: Callable[[MultiConsumer, ClientContext], AsyncConsumer] = AsyncConsumer
+        self._make_reader: Callable[
             [MultiConsumer, ReaderCheckpoint | None, ClientContext], AsyncReader
         ] = AsyncReader
         self._closed = False
@@ -164,7 +167,7 @@ class AsyncClient:
 
     # Shared with the blocking API.
 
-    async def open_publishing(
+    async def _open_publishing(
         self,
         options: ProducerOptions,
         *,
@@ -178,23 +181,24 @@ class AsyncClient:
         self._keep(publishing)
         return publishing
 
-    async def open_consuming(self, options: ConsumerOptions) -> MultiConsumer:
+    async def _open_consuming(self, options: ConsumerOptions) -> MultiConsumer:
         self._check_open()
         kind = MultiConsumer if options.filter is None else PatternConsumer
         consuming = await kind.open(options, self._parts)
         self._keep(consuming)
         return consuming
 
-    async def open_reading(
+    async def _open_reading(
         self, options: ConsumerOptions
     ) -> tuple[MultiConsumer, ReaderCheckpoint | None]:
+        options.subscription_name += f"{self._parts.random.getrandbits(40):010x}"
         if not options.checkpoint_topic:
-            return await self.open_consuming(options), None
+            return await self._open_consuming(options), None
         checkpoint = await self._open_checkpoint(options)
         try:
             if checkpoint.position is not None:
                 options.continue_after(checkpoint.position)
-            return await self.open_consuming(options), checkpoint
+            return await self._open_consuming(options), checkpoint
         except BaseException:
             await checkpoint.close()
             raise
@@ -216,8 +220,8 @@ class AsyncClient:
         name = f"checkpoint of {key}"
         checkpoint = ReaderCheckpoint(key, lambda: self._stored_position(topic, key))
         try:
-            publishing = await self.open_publishing(
-                producer_options(topic, {"producer_name": name}, batching_enabled=True),
+            publishing = await self._open_publishing(
+                ProducerOptions(topic, name, batching_enabled=True),
                 on_return=checkpoint.check,
             )
         except ProducerBusy as error:
@@ -229,7 +233,7 @@ class AsyncClient:
                 "pass another reader_name"
             ) from None
         try:
-            await checkpoint.open(self.make_producer(publishing))
+            await checkpoint.open(self._make_producer(publishing))
         except BaseException:
             await publishing.close()
             raise
@@ -262,45 +266,29 @@ class AsyncClient:
 
     # Public methods.
 
-    async def create_producer(
-        self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]
-    ) -> AsyncProducer:
-        """Return a producer; ``options`` are those of ``ProducerOptions``, with Apache Pulsar's
-        names. Batching is on, as in its asyncio API, unless ``chunking_enabled`` is.
+    @taking(ProducerOptions, on_unless={"batching_enabled": "chunking_enabled"})
+    async def create_producer(self, options: ProducerOptions) -> AsyncProducer:
+        """Return a producer. The arguments are Apache Pulsar's. Batching is on, as in its asyncio
+        API, unless ``chunking_enabled`` is.
 
-        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` or another
-        refusal of the broker.
+        Raises ``InvalidArgument``, ``OperationNotSupported``, ``ProducerBusy``, ``Timeout`` or
+        another refusal of the broker.
         """
-        return self.make_producer(
-            await self.open_publishing(
-                producer_options(topic, options, positional, batching_enabled=True)
-            )
-        )
+        return self._make_producer(await self._open_publishing(options))
 
-    async def subscribe(
-        self,
-        topic: str | list[str] | re.Pattern[str] | Wildcard,
-        subscription_name: str,
-        *positional: Any,
-        **options: Unpack[ConsumerArguments],
-    ) -> AsyncConsumer:
-        """Return a consumer; ``options``: see ``ConsumerOptions``.
+    @taking(asyncio_consumer_options)
+    async def subscribe(self, options: ConsumerOptions) -> AsyncConsumer:
+        """Return a consumer; creates the subscription if needed.
 
         ``topic``: a name, a list of names, or a compiled pattern or ``Wildcard`` for all topics of
         a namespace that match, also those that come later.
 
         Raises ``ConsumerBusy`` and the errors of ``create_producer``.
         """
-        chosen = consumer_options(topic, subscription_name, options, positional, awaitable=True)
-        return self.make_consumer(await self.open_consuming(chosen), self._parts)
+        return self._make_consumer(await self._open_consuming(options), self._parts)
 
-    async def create_reader(
-        self,
-        topic: str,
-        start_message_id: MessageId,
-        *positional: Any,
-        **options: Unpack[ReaderArguments],
-    ) -> AsyncReader:
+    @taking(asyncio_reader_options)
+    async def create_reader(self, options: ConsumerOptions) -> AsyncReader:
         """Return a reader that starts after a message, or at it with
         ``start_message_id_inclusive``.
 
@@ -308,12 +296,9 @@ class AsyncClient:
         ``AsyncReader.checkpoint`` stored last, if there is one. Raises ``ProducerBusy`` while
         another such reader is open.
         """
-        chosen = reader_options(
-            topic, start_message_id, options, self._parts.random, positional, awaitable=True
-        )
-        return self.make_reader(*await self.open_reading(chosen), self._parts)
+        return self._make_reader(*await self._open_reading(options), self._parts)
 
-    async def read_entries(
+    async def _read_entries(
         self,
         topic: TopicName,
         first: Position,
@@ -454,7 +439,7 @@ class AsyncProducer:
         ordering_key: str | None = None,
         sequence_id: int | None = None,
         replication_clusters: list[str] | None = None,
-        disable_replication: bool | None = False,
+        disable_replication: bool | None = None,
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,

@@ -14,8 +14,9 @@ from typing import Final, Unpack
 from pulsarish.client.api.blocking_client import Client
 from pulsarish.client.checks import check_number
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.arguments import ProducerArguments, producer_options
+from pulsarish.client.messages.arguments import ProducerArguments
 from pulsarish.client.messages.entry_encoder import NO_EXTRAS, Extras
+from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, InvalidArgument, PulsarishError
@@ -67,11 +68,8 @@ class BatchPublisher:
         too low.
         """
         check_number("epoch", epoch, 1)
-        return cls(
-            *client.open_publishing(
-                producer_options(topic, {**options, "producer_name": name}), first_epoch=epoch
-            )
-        )
+        named: ProducerArguments = {**options, "producer_name": name}
+        return cls(*client._open_publishing(ProducerOptions(topic, **named), first_epoch=epoch))
 
     def __init__(self, publishing: PartitionedProducer, background: Background) -> None:
         """Raises ``InvalidArgument`` for a topic with partitions: sequence ids belong to one

@@ -8,28 +8,23 @@ Callbacks run in the loop's thread, many at a time.
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.blocking_consumer import Consumer, Reader
 from pulsarish.client.api.blocking_producer import Producer
 from pulsarish.client.api.table_view import TableView
 from pulsarish.client.api.traced_blocking import TracedConsumer, TracedProducer, TracedReader
-from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import (
     ClientArguments,
-    ConsumerArguments,
-    ProducerArguments,
-    ReaderArguments,
     consumer_options,
-    producer_options,
     reader_options,
 )
-from pulsarish.client.messages.options import ProducerOptions
-from pulsarish.client.messages.topic_filter import Wildcard
+from pulsarish.client.messages.consumer_options import ConsumerOptions
+from pulsarish.client.messages.options import ClientOptions, ProducerOptions
+from pulsarish.client.messages.signatures import taking
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
-from pulsarish.client.schemas.schema import Schema
+from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.model.errors import ForkedProcess, PulsarishError
 from pulsarish.runtime.background import Background, background
 from pulsarish.runtime.profiles import profile_arguments
@@ -39,18 +34,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
+_SCHEMA: Final = BytesSchema()
+
 
 class Client:
     """A client of a cluster. Close it, or use it in ``with``."""
 
-    def __init__(
-        self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]
-    ) -> None:
+    @taking(ClientOptions)
+    def __init__(self, options: ClientOptions) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Connects at first use.
 
-        Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``UnsupportedFeature``. After a fork
-        it works in the parent only. In the child it raises ``ForkedProcess``; make a new client
-        there.
+        Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``OperationNotSupported``. After a
+        fork it works in the parent only. In the child it raises ``ForkedProcess``; make a new
+        client there.
         """
         self._background = loop = background()
         self._refusal: PulsarishError | None = None
@@ -58,23 +54,21 @@ class Client:
 
         async def make() -> AsyncClient:
             return AsyncClient(
-                service_url,
-                *positional,
+                options,
                 clock=loop.world.clock,
                 random=loop.world.random,
                 tasks=loop.world.tasks,
                 connect=loop.world.connections_of,
                 handoff=loop,
-                **options,
             )
 
         self._client = loop.run(make())
         self._tracing: Tracing | None = None
-        if self._client.tracer_provider is not None:
+        if options.tracer_provider is not None:
             # OpenTelemetry is imported by programs that trace only.
             from pulsarish.client.api.tracing import Tracing
 
-            self._tracing = Tracing(self._client.tracer_provider, loop.world.clock.wall_ms)
+            self._tracing = Tracing(options.tracer_provider, loop.world.clock.wall_ms)
 
     @classmethod
     def from_profile(cls, name: str | None = None, **options: Unpack[ClientArguments]) -> Self:
@@ -96,24 +90,20 @@ class Client:
         if self._refusal is not None:
             raise self._refusal
 
-    def create_producer(
-        self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]
-    ) -> Producer:
-        """Return a producer on a topic.
+    @taking(ProducerOptions)
+    def create_producer(self, options: ProducerOptions) -> Producer:
+        """Return a producer on a topic. The arguments are Apache Pulsar's.
 
-        See ``ProducerOptions`` for the options, which are Apache Pulsar's.
-
-        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` or another
-        refusal of the broker.
+        Raises ``InvalidArgument``, ``OperationNotSupported``, ``ProducerBusy``, ``Timeout`` or
+        another refusal of the broker.
         """
         self._check()
-        chosen = producer_options(topic, options, positional)
-        publishing = self._background.run(self._client.open_publishing(chosen))
+        publishing = self._background.run(self._client._open_publishing(options))
         if self._tracing is not None:
             return TracedProducer(publishing, self._background, self._tracing)
         return Producer(publishing, self._background)
 
-    def open_publishing(
+    def _open_publishing(
         self, options: ProducerOptions, *, first_epoch: int
     ) -> tuple[PartitionedProducer, Background]:
         """Open for other APIs than ``Producer``; ``first_epoch``: see ``TopicProducer``.
@@ -122,37 +112,26 @@ class Client:
         """
         self._check()
         return self._background.run(
-            self._client.open_publishing(options, first_epoch=first_epoch)
+            self._client._open_publishing(options, first_epoch=first_epoch)
         ), self._background
 
-    def subscribe(
-        self,
-        topic: str | list[str] | re.Pattern[str] | Wildcard,
-        subscription_name: str,
-        *positional: Any,
-        **options: Unpack[ConsumerArguments],
-    ) -> Consumer:
+    @taking(consumer_options)
+    def subscribe(self, options: ConsumerOptions) -> Consumer:
         """Return a consumer; creates the subscription if needed.
 
         ``topic``: a name, a list of names, or a compiled pattern or ``Wildcard`` for all topics of
         a namespace that match, also those that come later.
 
-        See ``ConsumerOptions``. Raises ``ConsumerBusy`` and the errors above.
+        Raises ``ConsumerBusy`` and the errors above.
         """
         self._check()
-        chosen = consumer_options(topic, subscription_name, options, positional)
-        consuming = self._background.run(self._client.open_consuming(chosen))
+        consuming = self._background.run(self._client._open_consuming(options))
         if self._tracing is not None:
             return TracedConsumer(consuming, self._background, self._tracing)
         return Consumer(consuming, self._background)
 
-    def create_reader(
-        self,
-        topic: str,
-        start_message_id: MessageId,
-        *positional: Any,
-        **options: Unpack[ReaderArguments],
-    ) -> Reader:
+    @taking(reader_options)
+    def create_reader(self, options: ConsumerOptions) -> Reader:
         """Return a reader that starts after a message, or at ``MessageId.earliest`` or ``latest``.
 
         The message itself is read only with ``start_message_id_inclusive``.
@@ -162,16 +141,13 @@ class Client:
         such reader is open.
         """
         self._check()
-        chosen = reader_options(
-            topic, start_message_id, options, self._background.world.random, positional
-        )
-        consuming, checkpoint = self._background.run(self._client.open_reading(chosen))
+        consuming, checkpoint = self._background.run(self._client._open_reading(options))
         if self._tracing is not None:
             return TracedReader(consuming, checkpoint, self._background, self._tracing)
         return Reader(consuming, checkpoint, self._background)
 
     def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Schema | None = None
+        self, topic: str, subscription_name: str | None = None, schema: Schema | None = _SCHEMA
     ) -> TableView:
         """Return a table of the latest value of each key of a topic.
 
@@ -201,7 +177,7 @@ class Client:
             try:
                 await self._client.close()
             finally:
-                await self._background.world.release(self._client.connections)
+                await self._background.world.release(self._client._connections)
 
         self._background.run(end())
 
@@ -211,7 +187,7 @@ class Client:
 
         async def end() -> None:
             self._client.shutdown()
-            await self._background.world.release(self._client.connections)
+            await self._background.world.release(self._client._connections)
 
         self._background.run(end())
 

@@ -59,7 +59,7 @@ class Redrive:
         left = count
         for partition in await self._client.get_topic_partitions(dead_letter_topic):
             options = ConsumerOptions(partition, self._subscription, ack_receipt_enabled=True)
-            consuming = await self._client.open_consuming(options)
+            consuming = await self._client._open_consuming(options)
             letters = LetterTopic(self._target, self._client._parts, of=dead_letter_topic)
             consumer = AsyncConsumer(consuming, self._client._parts)
             try:

@@ -28,9 +28,9 @@ __all__ = ["TracedAsyncConsumer", "TracedAsyncProducer", "TracedAsyncReader", "t
 
 def trace(client: AsyncClient, tracing: Tracing) -> None:
     """Have what the client opens from now on make spans."""
-    client.make_producer = partial(TracedAsyncProducer, tracing=tracing)
-    client.make_consumer = partial(TracedAsyncConsumer, tracing=tracing)
-    client.make_reader = partial(TracedAsyncReader, tracing=tracing)
+    client._make_producer = partial(TracedAsyncProducer, tracing=tracing)
+    client._make_consumer = partial(TracedAsyncConsumer, tracing=tracing)
+    client._make_reader = partial(TracedAsyncReader, tracing=tracing)
 
 
 class TracedAsyncProducer(AsyncProducer):

@@ -33,7 +33,7 @@ _FIRST_PERMITS: Final = 1
 
 
 class EntryReader:
-    """Opened by ``AsyncClient.read_entries``. Everything runs in the client's loop.
+    """Opened by ``AsyncClient._read_entries``. Everything runs in the client's loop.
 
     ``subscription``: how the names of its subscriptions begin.
     """

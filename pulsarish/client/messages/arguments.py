@@ -1,20 +1,17 @@
-"""The arguments of the client's methods, for type checkers, and how they become options.
+"""The arguments of ``subscribe`` and ``create_reader``, in the order of Apache Pulsar's Python
+client, and how they become options. Those that only this client has are keywords.
 
-``options`` has their meanings and defaults.
-
-The names of each table are in the order of Apache Pulsar's Python client, so positional arguments
-mean the same in both. Names that only this client has come last.
+``consumer_options`` has their meanings.
 """
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypedDict
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
 
 from pulsarish.client.backoff import MultiplierRedeliveryBackoff
-from pulsarish.client.checks import check_callable, check_names, check_text, shown
+from pulsarish.client.checks import check_callable, check_flag, check_text, shown
 from pulsarish.client.enums import (
     BatchingType,
     CompressionType,
@@ -34,23 +31,26 @@ from pulsarish.client.messages.consumer_options import (
     ConsumerKeySharedPolicy,
     ConsumerOptions,
 )
-from pulsarish.client.messages.options import ClientOptions, ProducerOptions
 from pulsarish.client.messages.topic_filter import Wildcard
-from pulsarish.client.schemas.schema import Schema
+from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.runtime.network.address_book import Transport
 
 __all__ = [
     "ClientArguments",
-    "ConsumerArguments",
     "ProducerArguments",
-    "ReaderArguments",
-    "client_options",
+    "asyncio_consumer_options",
+    "asyncio_reader_options",
     "consumer_options",
-    "producer_options",
     "reader_options",
 ]
+
+
+Topics = str | list[str] | re.Pattern[str] | Wildcard
+Listener = Callable[[Any, Any], object]
+
+_SCHEMA = BytesSchema()
 
 
 class ClientArguments(TypedDict, total=False):
@@ -103,181 +103,177 @@ class ProducerArguments(TypedDict, total=False):
     hashing_scheme: HashingScheme
 
 
-class ConsumerArguments(TypedDict, total=False):
-    """Arguments of ``subscribe``."""
-
-    consumer_type: ConsumerType
-    schema: Schema | None
-    message_listener: Callable[[Any, Any], object] | None
-    receiver_queue_size: int
-    max_total_receiver_queue_size_across_partitions: int
-    consumer_name: str | None
-    unacked_messages_timeout_ms: int | None
-    broker_consumer_stats_cache_time_ms: int
-    negative_ack_redelivery_delay_ms: int
-    is_read_compacted: bool
-    properties: Mapping[str, str] | None
-    pattern_auto_discovery_period: int
-    initial_position: InitialPosition
-    crypto_key_reader: object | None
-    replicate_subscription_state_enabled: bool
-    max_pending_chunked_message: int
-    auto_ack_oldest_chunked_message_on_queue_full: bool
-    start_message_id_inclusive: bool
-    batch_receive_policy: ConsumerBatchReceivePolicy | None
-    key_shared_policy: ConsumerKeySharedPolicy | None
-    batch_index_ack_enabled: bool
-    regex_subscription_mode: RegexSubscriptionMode
-    dead_letter_policy: ConsumerDeadLetterPolicy | None
-    crypto_failure_action: ConsumerCryptoFailureAction
-    negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None
-    expire_time_of_incomplete_chunked_message_ms: int
-    ack_receipt_enabled: bool
-    priority_level: int
-    subscription_properties: Mapping[str, str] | None
-    retry_enabled: bool
-    filter: str | None
-
-
-class ReaderArguments(TypedDict, total=False):
-    """Arguments of ``create_reader``."""
-
-    schema: Schema | None
-    reader_listener: Callable[[Any, Any], object] | None
-    receiver_queue_size: int
-    reader_name: str | None
-    subscription_role_prefix: str | None
-    is_read_compacted: bool
-    crypto_key_reader: object | None
-    start_message_id_inclusive: bool
-    crypto_failure_action: ConsumerCryptoFailureAction
-    properties: Mapping[str, str] | None
-    start_message_from_rollback_seconds: int
-    checkpoint_topic: str | None
-    replica: bool
-
-
-_NOT_IN_ASYNCIO: Final = ("message_listener", "pattern_auto_discovery_period", "reader_listener")
-"""Arguments that Apache Pulsar's asyncio API does not have.
-
-This client's asyncio API accepts them as keyword arguments.
-"""
-
-
-def _by_name(
-    method: str,
-    kind: type,
-    positional: Sequence[object],
-    given: Mapping[str, Any],
-    *,
-    awaitable: bool,
-) -> dict[str, Any]:
-    """Return all arguments by name.
-
-    Raises ``InvalidArgument`` for unknown, surplus or repeated arguments.
-    """
-    accepted = list(kind.__annotations__)
-    check_names(method, given, accepted)
-    order = [name for name in accepted if not (awaitable and name in _NOT_IN_ASYNCIO)]
-    if len(positional) > len(order):
-        raise InvalidArgument(
-            f"{method}() takes at most {len(order)} more positional arguments, and "
-            f"{len(positional)} are given"
-        )
-    named = dict(zip(order, positional, strict=False))
-    for name in named:
-        if name in given:
-            raise InvalidArgument(
-                f"{method}() got {name!r} twice, by position and by name: give it once"
-            )
-    return named | dict(given)
-
-
-def client_options(
-    service_url: str, given: ClientArguments, positional: Sequence[object] = ()
-) -> ClientOptions:
-    """Return the options of a client.
-
-    Raises ``InvalidConfiguration`` for a bad URL, ``InvalidArgument``, ``UnsupportedFeature``.
-    """
-    return ClientOptions(
-        service_url, **_by_name("Client", ClientArguments, positional, given, awaitable=False)
-    )
-
-
-def producer_options(
-    topic: str,
-    given: ProducerArguments,
-    positional: Sequence[object] = (),
-    *,
-    batching_enabled: bool = False,
-) -> ProducerOptions:
-    """Return the options of a producer.
-
-    Args:
-        batching_enabled: the default, unless ``chunking_enabled`` is given.
-
-    Raises ``InvalidArgument``, ``InvalidTopicName``, ``UnsupportedFeature``.
-    """
-    named = _by_name("create_producer", ProducerArguments, positional, given, awaitable=False)
-    if batching_enabled:
-        named.setdefault("batching_enabled", not named.get("chunking_enabled", False))
-    return ProducerOptions(topic, **named)
-
-
 def consumer_options(
-    topic: str | list[str] | re.Pattern[str] | Wildcard,
+    topic: Topics,
     subscription_name: str,
-    given: ConsumerArguments,
-    positional: Sequence[object] = (),
+    consumer_type: ConsumerType = ConsumerType.Exclusive,
+    schema: Schema | None = _SCHEMA,
+    message_listener: Listener | None = None,
+    receiver_queue_size: int = 1_000,
+    max_total_receiver_queue_size_across_partitions: int = 50_000,
+    consumer_name: str | None = None,
+    unacked_messages_timeout_ms: int | None = None,
+    broker_consumer_stats_cache_time_ms: int = 30_000,
+    negative_ack_redelivery_delay_ms: int = 60_000,
+    is_read_compacted: bool = False,
+    properties: Mapping[str, str] | None = None,
+    pattern_auto_discovery_period: int = 60,
+    initial_position: InitialPosition = InitialPosition.Latest,
+    crypto_key_reader: object | None = None,
+    replicate_subscription_state_enabled: bool = False,
+    max_pending_chunked_message: int = 10,
+    auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+    start_message_id_inclusive: bool = False,
+    batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
+    key_shared_policy: ConsumerKeySharedPolicy | None = None,
+    batch_index_ack_enabled: bool = True,
+    regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
+    dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
     *,
-    awaitable: bool = False,
+    negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
+    expire_time_of_incomplete_chunked_message_ms: int = 60_000,
+    ack_receipt_enabled: bool = False,
+    priority_level: int = 0,
+    subscription_properties: Mapping[str, str] | None = None,
+    retry_enabled: bool = False,
+    filter: str | None = None,  # noqa: A002  # what a program writes
 ) -> ConsumerOptions:
-    """Return the options of a consumer. Raises the errors of ``producer_options``."""
-    return ConsumerOptions(
-        topic,
-        subscription_name,
-        **_by_name("subscribe", ConsumerArguments, positional, given, awaitable=awaitable),
-    )
+    """Return the options of a consumer.
+
+    Raises ``InvalidArgument``, ``InvalidTopicName``, ``OperationNotSupported``.
+    """
+    return ConsumerOptions(**locals())
 
 
-_READER_NAMES = {"reader_listener": "message_listener", "reader_name": "consumer_name"}
+def asyncio_consumer_options(
+    topic: Topics,
+    subscription_name: str,
+    consumer_type: ConsumerType = ConsumerType.Exclusive,
+    schema: Schema | None = _SCHEMA,
+    receiver_queue_size: int = 1_000,
+    max_total_receiver_queue_size_across_partitions: int = 50_000,
+    consumer_name: str | None = None,
+    unacked_messages_timeout_ms: int | None = None,
+    broker_consumer_stats_cache_time_ms: int = 30_000,
+    negative_ack_redelivery_delay_ms: int = 60_000,
+    is_read_compacted: bool = False,
+    properties: Mapping[str, str] | None = None,
+    initial_position: InitialPosition = InitialPosition.Latest,
+    crypto_key_reader: object | None = None,
+    replicate_subscription_state_enabled: bool = False,
+    max_pending_chunked_message: int = 10,
+    auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+    start_message_id_inclusive: bool = False,
+    batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
+    key_shared_policy: ConsumerKeySharedPolicy | None = None,
+    batch_index_ack_enabled: bool = True,
+    regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
+    dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+    is_pattern_topic: bool = False,
+    *,
+    message_listener: Listener | None = None,
+    pattern_auto_discovery_period: int = 60,
+    negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
+    expire_time_of_incomplete_chunked_message_ms: int = 60_000,
+    ack_receipt_enabled: bool = False,
+    priority_level: int = 0,
+    subscription_properties: Mapping[str, str] | None = None,
+    retry_enabled: bool = False,
+    filter: str | None = None,  # noqa: A002  # what a program writes
+) -> ConsumerOptions:
+    """Return the options of a consumer of the asyncio client.
+
+    ``is_pattern_topic``: ``topic`` is a regular expression as text.
+
+    Raises the errors of ``consumer_options``.
+    """
+    given = locals()
+    if check_flag("is_pattern_topic", given.pop("is_pattern_topic")):
+        given["topic"] = _compiled(topic)
+    return ConsumerOptions(**given)
+
+
+def _compiled(topic: object) -> re.Pattern[str]:
+    text = topic.pattern if isinstance(topic, re.Pattern) else topic
+    try:
+        return re.compile(check_text("topic", text))
+    except re.error as error:
+        raise InvalidArgument(
+            f"topic is {shown(topic)}, which is no regular expression: {error}; "
+            "is_pattern_topic=True asks for one"
+        ) from None
 
 
 def reader_options(
     topic: str,
     start_message_id: MessageId,
-    given: ReaderArguments | Mapping[str, Any],
-    random_stream: random.Random,
-    positional: Sequence[object] = (),
+    schema: Schema | None = _SCHEMA,
+    reader_listener: Listener | None = None,
+    receiver_queue_size: int = 1_000,
+    reader_name: str | None = None,
+    subscription_role_prefix: str | None = None,
+    is_read_compacted: bool = False,
+    crypto_key_reader: object | None = None,
+    start_message_id_inclusive: bool = False,
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
     *,
-    awaitable: bool = False,
+    properties: Mapping[str, str] | None = None,
+    start_message_from_rollback_seconds: int = 0,
+    checkpoint_topic: str | None = None,
+    replica: bool = False,
 ) -> ConsumerOptions:
-    """Return the options of the consumer behind a reader.
+    """Return the options of the consumer behind a reader. Its subscription lives as long as the
+    reader, which completes the name.
 
-    Its subscription lives as long as the reader.
-
-    Raises the errors of ``producer_options``.
+    Raises the errors of ``consumer_options``.
     """
-    named = _by_name("create_reader", ReaderArguments, positional, given, awaitable=awaitable)
-    check_text("topic", topic)
-    if not isinstance(start_message_id, MessageId):
+    return _of_reader(locals())
+
+
+def asyncio_reader_options(
+    topic: str,
+    start_message_id: MessageId,
+    schema: Schema | None = _SCHEMA,
+    receiver_queue_size: int = 1_000,
+    reader_name: str | None = None,
+    subscription_role_prefix: str | None = None,
+    is_read_compacted: bool = False,
+    crypto_key_reader: object | None = None,
+    start_message_id_inclusive: bool = False,
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+    *,
+    reader_listener: Listener | None = None,
+    properties: Mapping[str, str] | None = None,
+    start_message_from_rollback_seconds: int = 0,
+    checkpoint_topic: str | None = None,
+    replica: bool = False,
+) -> ConsumerOptions:
+    """Return what ``reader_options`` does, for the asyncio client."""
+    return _of_reader(locals())
+
+
+def _of_reader(given: dict[str, Any]) -> ConsumerOptions:
+    start, listener, name = (
+        given.pop(which) for which in ("start_message_id", "reader_listener", "reader_name")
+    )
+    check_text("topic", given["topic"])
+    if not isinstance(start, MessageId):
         raise InvalidType(
-            f"start_message_id is {shown(start_message_id)}: pass MessageId.earliest, "
-            "MessageId.latest or a message's id"
+            f"start_message_id is {shown(start)}: pass MessageId.earliest, MessageId.latest or a "
+            "message's id"
         )
-    if named.get("reader_listener") is not None:
-        check_callable("reader_listener", named["reader_listener"], "a function (reader, message)")
-    if named.get("reader_name") is not None:
-        check_text("reader_name", named["reader_name"])
-    options: dict[str, Any] = {
-        _READER_NAMES.get(name, name): value for name, value in named.items()
-    }
-    prefix = options.pop("subscription_role_prefix", None)
-    start = "" if prefix is None else check_text("subscription_role_prefix", prefix) + "-"
+    if listener is not None:
+        check_callable("reader_listener", listener, "a function (reader, message)")
+    if name is not None:
+        check_text("reader_name", name)
+    prefix = given.pop("subscription_role_prefix")
+    role = "" if prefix is None else check_text("subscription_role_prefix", prefix) + "-"
     return ConsumerOptions(
-        topic,
-        f"{start}reader-{random_stream.getrandbits(40):010x}",
-        start=start_message_id,
-        **options,
+        subscription_name=f"{role}reader-",
+        message_listener=listener,
+        consumer_name=name,
+        start=start,
+        **given,
     )

@@ -271,6 +271,10 @@ class Message:
     def producer_name(self) -> str:
         return self._entry.metadata.producer_name
 
+    def has_null_value(self) -> bool:
+        """Whether the message has no value, as one that deletes its key."""
+        return self._metadata().null_value
+
     def sequence_id(self) -> int:
         """The sequence id that the producer gave the message."""
         metadata = self._metadata()

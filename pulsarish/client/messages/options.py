@@ -164,7 +164,6 @@ class ClientOptions:
     def __init__(
         self,
         service_url: str,
-        *,
         authentication: Authentication | None = None,
         operation_timeout_seconds: float = 30,
         io_threads: int = 1,
@@ -176,27 +175,35 @@ class ClientOptions:
         tls_trust_certs_file_path: str | None = None,
         tls_allow_insecure_connection: bool = False,
         tls_validate_hostname: bool = True,
-        tls_private_key_file_path: str | None = None,
-        tls_certificate_file_path: str | None = None,
         logger: object | None = None,
         connection_timeout_ms: int = 10_000,
         listener_name: str | None = None,
+        tls_private_key_file_path: str | None = None,
+        tls_certificate_file_path: str | None = None,
+        *,
         transport: Transport = "auto",
         tracer_provider: object | None = None,
     ) -> None:
-        """``tracer_provider``: of OpenTelemetry, for spans of what is sent and received; ``None``:
+        """``service_url``: ``pulsarish://host:6660[,host2:6660]``.
+
+        ``tracer_provider``: of OpenTelemetry, for spans of what is sent and received; ``None``:
         nothing is traced.
         """
         self.addresses = parse_service_url(service_url)
         unsupported(
             locals(),
-            io_threads=(1, "all clients of a process share one loop thread; leave it out"),
-            message_listener_threads=(1, "each listener has a thread of its own; leave it out"),
-            concurrent_lookup_requests=(50_000, "lookups are not limited; leave it out"),
             log_conf_file_path=(None, "configure the standard library's logger 'pulsarish'"),
-            stats_interval_in_seconds=(600, "the client prints no statistics; leave it out"),
             logger=(None, "configure the standard library's logger 'pulsarish'"),
         )
+        # These have no effect: all clients of a process share one loop thread, each listener has a
+        # thread of its own, lookups are not limited, and statistics come from the admin API.
+        for name, number in (
+            ("io_threads", io_threads),
+            ("message_listener_threads", message_listener_threads),
+            ("concurrent_lookup_requests", concurrent_lookup_requests),
+            ("stats_interval_in_seconds", stats_interval_in_seconds),
+        ):
+            check_number(name, number, 0)
         self.security = security_of(
             authentication,
             is_tls=is_tls(self.addresses[0]),
@@ -239,9 +246,8 @@ class ProducerOptions:
     def __init__(
         self,
         topic: str,
-        *,
         producer_name: str | None = None,
-        schema: Schema | None = None,
+        schema: Schema | None = _SCHEMA,
         initial_sequence_id: int | None = None,
         send_timeout_millis: int = 30_000,
         compression_type: CompressionType = CompressionType.NONE,
@@ -261,6 +267,7 @@ class ProducerOptions:
         crypto_key_reader: object | None = None,
         access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
         message_router: Callable[[Any, int], int] | None = None,
+        *,
         hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
     ) -> None:
         unsupported(

@@ -68,7 +68,7 @@ class KeyedDecode:
 class Schema(Protocol):
     """Converts between the value of a message and its bytes."""
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, obj: Any) -> bytes:
         """Return the bytes of a value. Raises ``InvalidArgument`` for a value of another type."""
         ...
 
@@ -101,13 +101,13 @@ def message_key(schema: Schema) -> Callable[[Any], MessageKey] | None:
 class BytesSchema:
     """Bytes as they are; the default."""
 
-    def encode(self, value: object) -> bytes:
-        if type(value) is bytes:
-            return value
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(value)
+    def encode(self, data: object) -> bytes:
+        if type(data) is bytes:
+            return data
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            return bytes(data)
         raise InvalidType(
-            f"content is of type {type(value).__name__}: pass bytes, or give the producer a schema"
+            f"content is of type {type(data).__name__}: pass bytes, or give the producer a schema"
         )
 
     def decode(self, data: bytes) -> bytes:
@@ -120,10 +120,10 @@ _STRING: Final = model.Schema(SchemaType.STRING, b"", "STRING")
 class StringSchema:
     """Text as UTF-8."""
 
-    def encode(self, value: object) -> bytes:
-        if not isinstance(value, str):
-            raise InvalidType(f"content is of type {type(value).__name__}: StringSchema takes str")
-        return check_text("content", value).encode()
+    def encode(self, obj: object) -> bytes:
+        if not isinstance(obj, str):
+            raise InvalidType(f"content is of type {type(obj).__name__}: StringSchema takes str")
+        return check_text("content", obj).encode()
 
     def decode(self, data: bytes) -> str:
         try:
@@ -166,16 +166,16 @@ class JsonSchema:
             else model.Schema(SchemaType.JSON, json.dumps(definition).encode(), "JSON")
         )
 
-    def encode(self, value: object) -> bytes:
+    def encode(self, obj: object) -> bytes:
         try:
             if self._of_record:
-                if not isinstance(value, self._record_cls):
+                if not isinstance(obj, self._record_cls):
                     raise InvalidType(
-                        f"content is of type {type(value).__name__}: this producer's schema takes "
+                        f"content is of type {type(obj).__name__}: this producer's schema takes "
                         f"{self._record_cls.__name__}"
                     )
-                value = value.to_plain(is_json=True)
-            return msgspec.json.encode(value)
+                obj = obj.to_plain(is_json=True)
+            return msgspec.json.encode(obj)
         except PulsarishError:
             raise
         except (TypeError, ValueError) as error:

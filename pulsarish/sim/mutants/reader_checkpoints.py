@@ -8,8 +8,8 @@ from typing import Any, Final
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint, checkpoint_key, position_in
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.arguments import producer_options
 from pulsarish.client.messages.consumer_options import ConsumerOptions
+from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.sim.workloads.reader_checkpoints import (
     run_late_reader_checkpoints,
     run_reader_checkpoints,
@@ -66,9 +66,9 @@ def _position_first(_was: object) -> object:
         checkpoint = ReaderCheckpoint(key, lambda: client._stored_position(topic, key))
         checkpoint.position = await checkpoint._read()
         checkpoint._is_open = True
-        chosen = producer_options(topic, {"producer_name": f"checkpoint of {key}"})
-        publishing = await client.open_publishing(chosen, on_return=checkpoint.check)
-        await checkpoint.open(client.make_producer(publishing))
+        chosen = ProducerOptions(topic, f"checkpoint of {key}")
+        publishing = await client._open_publishing(chosen, on_return=checkpoint.check)
+        await checkpoint.open(client._make_producer(publishing))
         return checkpoint
 
     return open_checkpoint

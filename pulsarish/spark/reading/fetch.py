@@ -140,7 +140,7 @@ class Fetcher:
         loop = executor.loop()
         client = executor.broker_client(self._brokers)
         first = pieces[0]
-        opening = client.read_entries(
+        opening = client._read_entries(
             TopicName.parse(self._topic),
             Position(first.ledger_id, first.first),
             window_bytes=_WINDOW_BYTES,

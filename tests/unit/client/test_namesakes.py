@@ -33,7 +33,7 @@ def test_a_producer_has_one_instance_for_all_its_openings(monkeypatch: pytest.Mo
         assert first.instance == again.instance != 0
         assert (first.epoch, first.was_open, again.epoch, again.was_open) == (0, False, 1, True)
         await client.create_producer(TOPIC)
-        await client.open_publishing(ProducerOptions(TOPIC, producer_name="w"), first_epoch=7)
+        await client._open_publishing(ProducerOptions(TOPIC, producer_name="w"), first_epoch=7)
         assert len({each.instance for each in opened}) == 3
         assert [each.takes_over for each in opened] == [False, False, False, True]
 
@@ -46,8 +46,8 @@ def test_a_producer_ends_when_the_log_has_more_of_its_name_than_it_sent(
 ) -> None:
     async def scenario(cast: Cast) -> None:
         options = ProducerOptions(TOPIC, producer_name="n", batching_enabled=False)
-        publishing = await cast.client().open_publishing(options, first_epoch=first_epoch)
-        producer = cast.clients[0].make_producer(publishing)
+        publishing = await cast.client()._open_publishing(options, first_epoch=first_epoch)
+        producer = cast.clients[0]._make_producer(publishing)
         assert (await producer.send(b"0")).entry_id() == 0
         cast.broker.hold_receipts = True
         waits = producer.send_soon(b"1")

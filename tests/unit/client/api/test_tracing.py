@@ -241,7 +241,7 @@ def test_failures_end_their_spans_with_the_error() -> None:
         with pytest.raises(InvalidArgument):
             await consumer.acknowledge("no message")  # type: ignore[arg-type]
         (ack,) = spans.take("ack")
-        assert (ack.attributes or {})["error.type"] == "InvalidArgument"
+        assert (ack.attributes or {})["error.type"] == "InvalidType"
         cast.broker.hold_receipts = False
         cast.broker.break_streams()
         await waits

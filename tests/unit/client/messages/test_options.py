@@ -53,7 +53,8 @@ URL = "pulsarish://localhost"
             "this authentication needs TLS",
         ),
         ({"authentication": "token:hunter2"}, InvalidArgument, "authentication is of type str"),
-        ({"io_threads": 4}, UnsupportedFeature, "io_threads.*one loop thread"),
+        ({"io_threads": "4"}, InvalidArgument, "io_threads is '4'"),
+        ({"stats_interval_in_seconds": -1}, InvalidArgument, "stats_interval_in_seconds is -1"),
         ({"logger": object()}, UnsupportedFeature, "logger.*'pulsarish'"),
     ],
 )

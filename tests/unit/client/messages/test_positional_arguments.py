@@ -1,162 +1,99 @@
-"""Positional arguments, and options at their default, mean what they mean in Apache Pulsar's Python
-client.
-"""
+"""Arguments by position and by name, and what cannot be meant."""
 
 from __future__ import annotations
 
-import inspect
-import random
+import asyncio
 from typing import Any
 
-import pulsar  # type: ignore[import-untyped]
-import pulsar.asyncio  # type: ignore[import-untyped]
 import pytest
 
 import pulsarish
-from pulsarish.client.api.asyncio_client import AsyncProducer
-from pulsarish.client.api.blocking_producer import Producer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import (
-    ClientArguments,
-    ConsumerArguments,
-    ProducerArguments,
-    ReaderArguments,
-    client_options,
+    asyncio_consumer_options,
+    asyncio_reader_options,
     consumer_options,
-    producer_options,
     reader_options,
 )
+from pulsarish.client.messages.options import ClientOptions, ProducerOptions
+from pulsarish.client.messages.signatures import taking
 
 URL = "pulsarish://localhost"
 
 
-def official(owner: type, method: str, skip: int) -> dict[str, Any]:
-    """The optional arguments of a method of the official client, in order, with their defaults."""
-    parameters = list(inspect.signature(getattr(owner, method)).parameters.values())[1 + skip :]
-    return {each.name: each.default for each in parameters if each.kind is not each.VAR_KEYWORD}
+class Program:
+    """Has methods as clients have them."""
 
+    @taking(ProducerOptions)
+    def create_producer(self, options: ProducerOptions) -> ProducerOptions:
+        """Return the options."""
+        return options
 
-TABLES = [
-    (pulsar.Client, "__init__", 1, ClientArguments),
-    (pulsar.Client, "create_producer", 1, ProducerArguments),
-    (pulsar.Client, "subscribe", 2, ConsumerArguments),
-    (pulsar.Client, "create_reader", 2, ReaderArguments),
-]
-
-
-@pytest.mark.parametrize(("owner", "method", "skip", "table"), TABLES)
-def test_the_order_is_that_of_the_official_client(
-    owner: type, method: str, skip: int, table: type
-) -> None:
-    names = list(official(owner, method, skip))
-    assert list(table.__annotations__)[: len(names)] == names
-
-
-def ours(value: object) -> object:
-    """Our value for a default of the official client: enumerations by name, schemas by ``None``."""
-    kind = type(value).__name__
-    if kind == "BytesSchema":
-        return None
-    return (
-        getattr(pulsarish, kind)[value.name]
-        if hasattr(value, "name") and hasattr(pulsarish, kind)
-        else value
-    )  # type: ignore[attr-defined]
-
-
-def options_of(method: str, given: dict[str, Any], positional: tuple[object, ...] = ()) -> Any:
-    match method:
-        case "__init__":
-            return client_options(URL, given, positional)  # type: ignore[arg-type]
-        case "create_producer":
-            return producer_options("t", given, positional)  # type: ignore[arg-type]
-        case "subscribe":
-            return consumer_options("t", "s", given, positional)  # type: ignore[arg-type]
-    return reader_options("t", MessageId.earliest, given, random.Random(1), positional)
-
-
-def seen(options: Any) -> dict[str, object]:
-    """What options hold, in a form that can be compared."""
-    return {
-        name: value if isinstance(value, (str, int, float, bool, type(None))) else repr(type(value))
-        for name, value in vars(options).items()
-        if name != "subscription_name"
-    }
-
-
-@pytest.mark.parametrize(("owner", "method", "skip", "table"), TABLES)
-def test_every_official_default_means_no_change(
-    owner: type, method: str, skip: int, table: type
-) -> None:
-    defaults = {name: ours(value) for name, value in official(owner, method, skip).items()}
-    # Host names are verified unless that is switched off.
-    assert defaults.pop("tls_validate_hostname", False) is False
-    # Here on unless it is switched off: brokers of this project know it, so a batch of which some
-    # messages were refused is not delivered again, or dead-lettered, as a whole.
-    plain = seen(
-        options_of(method, {"batch_index_ack_enabled": False} if method == "subscribe" else {})
-    )
-    assert seen(options_of(method, defaults)) == plain
-    positional = tuple(ours(value) for value in official(owner, method, skip).values())
-    assert seen(options_of(method, {}, positional)) == plain
+    @taking(ProducerOptions, on_unless={"batching_enabled": "chunking_enabled"})
+    async def create_later(self, options: ProducerOptions) -> ProducerOptions:
+        return options
 
 
 def test_official_calls_by_position() -> None:
-    assert (
-        consumer_options("t", "s", {}, (pulsarish.ConsumerType.Shared,)).consumer_type
-        is pulsarish.ConsumerType.Shared
-    )
-    assert producer_options("t", {}, ("name",)).producer_name == "name"
-    assert client_options(URL, {}, (None, 5)).operation_timeout_seconds == 5
+    shared = pulsarish.ConsumerType.Shared
+    assert consumer_options("t", "s", shared).consumer_type is shared
+    assert Program().create_producer("t", "name").producer_name == "name"
+    assert ClientOptions(URL, None, 5).operation_timeout_seconds == 5
 
 
 def test_asyncio_order_has_no_listener() -> None:
-    names = list(official(pulsar.asyncio.Client, "subscribe", 2))
-    assert names[:3] == ["consumer_type", "schema", "receiver_queue_size"]
-    given = (pulsarish.ConsumerType.Shared, None, 7)
-    assert consumer_options("t", "s", {}, given, awaitable=True).receiver_queue_size == 7
+    assert (
+        asyncio_consumer_options("t", "s", pulsarish.ConsumerType.Shared, None, 7)
+    ).receiver_queue_size == 7
 
+    def listener(_consumer: Any, _message: Any) -> None: ...
 
-@pytest.mark.parametrize("method", ["send", "send_async"])
-def test_arguments_of_send(method: str) -> None:
-    names = list(inspect.signature(getattr(pulsar.Producer, method)).parameters)
-    for owner in (Producer, AsyncProducer) if method == "send" else (Producer,):
-        parameters = inspect.signature(getattr(owner, method)).parameters
-        own = ["expires_after", "priority"]
-        assert list(parameters) == [*names, *own]
-        kinds = {name: each.kind for name, each in parameters.items()}
-        assert {kinds.pop(name) for name in own} == {inspect.Parameter.KEYWORD_ONLY}
-        assert set(kinds.values()) == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    options = asyncio_consumer_options("t", "s", message_listener=listener)
+    assert options.message_listener is listener
+    options = asyncio_reader_options("t", MessageId.latest, None, 7, reader_listener=listener)
+    assert (options.receiver_queue_size, options.message_listener) == (7, listener)
+    options = reader_options("t", MessageId.latest, None, listener, 7)
+    assert (options.receiver_queue_size, options.message_listener) == (7, listener)
 
 
 @pytest.mark.parametrize(
-    ("given", "positional", "words"),
+    ("arguments", "named", "words"),
     [
+        (("t", "a"), {"producer_name": "b"}, "multiple values for argument 'producer_name'"),
+        (range(60), {}, "too many positional arguments"),
+        ((), {}, "missing a required argument: 'topic'"),
         (
-            {"producer_name": "a"},
-            ("b",),
-            "got 'producer_name' twice, by position and by name: give it once",
-        ),
-        ({}, tuple(range(60)), "at most 22 more positional arguments, and 60 are given"),
-        (
-            {"log_conf_file_path": None},
-            (),
-            r"create_producer\(\) has no argument 'log_conf_file_path'",
+            ("t",),
+            {"send_timeout_ms": 5},
+            "has no argument 'send_timeout_ms': did you mean send_timeout_millis",
         ),
     ],
 )
-def test_what_cannot_be_meant(
-    given: dict[str, Any], positional: tuple[object, ...], words: str
-) -> None:
-    with pytest.raises(pulsarish.InvalidArgument, match=words):
-        producer_options("t", given, positional)  # type: ignore[arg-type]
+def test_what_cannot_be_meant(arguments: Any, named: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words) as raised:
+        Program().create_producer(*arguments, **named)
+    assert isinstance(raised.value, pulsarish.InvalidArgument)
+
+
+def test_a_flag_is_on_unless_another_is() -> None:
+    async def run() -> None:
+        program = Program()
+        assert (await program.create_later("t")).batching_enabled
+        assert not (await program.create_later("t", batching_enabled=False)).batching_enabled
+        chunking = await program.create_later("t", chunking_enabled=True)
+        assert (chunking.batching_enabled, chunking.chunking_enabled) == (False, True)
+        awaited = program.create_later(5)  # type: ignore[arg-type]
+        with pytest.raises(pulsarish.InvalidArgument, match="topic is 5"):
+            await awaited
+
+    asyncio.run(run())
 
 
 def test_a_log_file_is_refused_with_what_to_do_instead() -> None:
     with pytest.raises(
         pulsarish.OperationNotSupported, match=r"log_conf_file_path='x'.*logger 'pulsarish'"
     ):
-        client_options(URL, {"log_conf_file_path": "x"})
+        ClientOptions(URL, log_conf_file_path="x")
 
 
 def test_choices_print_their_names() -> None:
