@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ConsumerDeadLetterPolicy,
         ConsumerKeySharedPolicy,
     )
+    from pulsarish.client.messages.encryption_context import EncryptionContext, EncryptionKey
     from pulsarish.client.messages.message import Message
     from pulsarish.client.messages.topic_filter import Wildcard
     from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
         AuthenticationTLS,
         AuthenticationToken,
     )
+    from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 
 __all__ = [
     "AlreadyClosed",
@@ -154,8 +156,11 @@ __all__ = [
     "ConsumerNotInitialized",
     "ConsumerType",
     "CryptoError",
+    "CryptoKeyReader",
     "CumulativeAcknowledgementNotAllowedError",
     "DeduplicationUncertain",
+    "EncryptionContext",
+    "EncryptionKey",
     "ErrorGettingAuthenticationData",
     "ForkedProcess",
     "HashingScheme",
@@ -243,6 +248,7 @@ _MODULES = {
         "ProducerAccessMode",
         "RegexSubscriptionMode",
     ),
+    "client.messages.encryption_context": ("EncryptionContext", "EncryptionKey"),
     "client.messages.message": ("Message",),
     "client.message_id": ("MessageId",),
     "client.messages.consumer_options": (
@@ -263,6 +269,7 @@ _MODULES = {
         "AuthenticationTLS",
         "AuthenticationToken",
     ),
+    "runtime.crypto_key_reader": ("CryptoKeyReader",),
 }
 _HOME = {name: f"pulsarish.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -20,6 +20,7 @@ from pulsarish.client.api.asyncio_consumer import AsyncReader as Reader
 from pulsarish.client.api.table_view import AsyncTableView as TableView
 from pulsarish.client.enums import (
     CompressionType,
+    ConsumerCryptoFailureAction,
     ConsumerType,
     InitialPosition,
     PartitionsRoutingMode,
@@ -27,18 +28,24 @@ from pulsarish.client.enums import (
 )
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import ClientArguments
+from pulsarish.client.messages.encryption_context import EncryptionContext, EncryptionKey
 from pulsarish.client.messages.message import Message
 from pulsarish.client.messages.options import ClientOptions
 from pulsarish.client.messages.signatures import taking
 from pulsarish.model.errors import PulsarishError as PulsarException
 from pulsarish.runtime.background import client_world
+from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.profiles import profile_arguments
 
 __all__ = [
     "Client",
     "CompressionType",
     "Consumer",
+    "ConsumerCryptoFailureAction",
     "ConsumerType",
+    "CryptoKeyReader",
+    "EncryptionContext",
+    "EncryptionKey",
     "InitialPosition",
     "Message",
     "MessageId",

@@ -118,7 +118,7 @@ class KeySharedMode(_NamedInt):
 
 
 class ConsumerCryptoFailureAction(_NamedInt):
-    """What a consumer does with an encrypted message, which it cannot decrypt."""
+    """What a consumer does with an encrypted message that it cannot decrypt."""
 
     FAIL = 0
     """``receive`` raises ``CryptoError`` once; the message stays unacknowledged."""

@@ -192,7 +192,8 @@ class OperationNotSupported(PulsarishError):
 
 
 class CryptoError(OperationNotSupported):
-    """A received message is encrypted and this client cannot decrypt it.
+    """A received message is encrypted and this client cannot decrypt it, or a producer's key cannot
+    be used.
 
     The message stays unacknowledged.
     """

@@ -22,6 +22,7 @@ from pulsarish.model.hashing import murmur3_32_hash
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
 __all__ = [
+    "ENCRYPTION_TAG_BYTES",
     "ENTRY_HEAD_SIZE",
     "EXPIRES_PROPERTY",
     "KEY_HASHES",
@@ -52,6 +53,8 @@ MAGIC: Final = 0x0E01
 _HEAD: Final = struct.Struct(">HII")
 _SIZE: Final = struct.Struct(">I")
 ENTRY_HEAD_SIZE: Final = _HEAD.size  # 10
+ENCRYPTION_TAG_BYTES: Final = 16
+"""How much longer an encrypted payload is."""
 MESSAGES_IN_BATCH_MAX: Final = 1_000_000
 """Limit of the messages that an entry may announce.
 

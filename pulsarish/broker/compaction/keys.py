@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from pulsarish.model.errors import ChecksumError, NotAllowed, UnsupportedFeature
 from pulsarish.model.position import Position
 from pulsarish.wire._pb.message_pb2 import NONE, MessageMetadata, SingleMessageMetadata
-from pulsarish.wire.entry import as_bytes, encode_entry, split_entry
+from pulsarish.wire.entry import ENCRYPTION_TAG_BYTES, as_bytes, encode_entry, split_entry
 from pulsarish.wire.payload import compress, decompress, split_batch
 
 __all__ = ["Audience", "Kept", "KeyLimits", "KeySurvey", "last_batch_index"]
@@ -273,6 +273,8 @@ def _messages(
     """
     if not metadata.HasField("num_messages_in_batch"):
         size = metadata.uncompressed_size if metadata.compression != NONE else len(payload)
+        if metadata.encryption_keys and metadata.compression == NONE:
+            size -= ENCRYPTION_TAG_BYTES
         return b"", [_Message(0, _key_of(metadata), metadata.null_value or size == 0, 0, 0)]
     if metadata.encryption_keys:
         return None

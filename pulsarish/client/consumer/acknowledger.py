@@ -84,10 +84,14 @@ class Acknowledger:
             dead_topic = policy.dead_letter_topic or letter_topic_name(
                 whole, options.subscription_name, "DLQ"
             )
-            self._dead_letters = LetterTopic(dead_topic, parts, of=whole.full)
+            self._dead_letters = LetterTopic(
+                dead_topic, parts, of=whole.full, reader=options.crypto_key_reader
+            )
         self._retry_letters: LetterTopic | None = None
         if options.retry_topic is not None:
-            self._retry_letters = LetterTopic(options.retry_topic.full, parts, of=whole.full)
+            self._retry_letters = LetterTopic(
+                options.retry_topic.full, parts, of=whole.full, reader=options.crypto_key_reader
+            )
         self._sender = AckSender(
             self._tracker, inbox, parts.clock, parts.alarms.alarm(flush_due), session.is_loss
         )

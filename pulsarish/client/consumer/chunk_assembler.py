@@ -17,7 +17,7 @@ from pulsarish.client.consumer.redelivery import EntryKey
 from pulsarish.client.messages.message import UNPACKED_BYTES_MAX, Entry
 from pulsarish.model.errors import ChecksumError, UnsupportedFeature
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
-from pulsarish.wire.entry import split_entry
+from pulsarish.wire.entry import ENCRYPTION_TAG_BYTES, split_entry
 
 __all__ = ["PENDING_BYTES_MAX", "SHARED_REDELIVERIES", "ChunkAssembler", "LostChunks"]
 
@@ -39,6 +39,12 @@ class LostChunks:
     """To request again."""
 
 
+def _total_bytes(entry: Entry, metadata: MessageMetadata) -> int:
+    """Return the size of all chunks together, which counts no tags of encryption."""
+    tags = ENCRYPTION_TAG_BYTES * metadata.num_chunks_from_msg if entry.is_sealed else 0
+    return metadata.total_chunk_msg_size + tags
+
+
 class _Pending:
     """A message whose first chunks have arrived."""
 
@@ -56,7 +62,7 @@ class _Pending:
     def __init__(self, entry: Entry, head: bytes, metadata: MessageMetadata) -> None:
         self.head = head
         self.count = metadata.num_chunks_from_msg
-        self.total_bytes = metadata.total_chunk_msg_size
+        self.total_bytes = _total_bytes(entry, metadata)
         self.redelivery_count = entry.redelivery_count
         self.keys: list[EntryKey] = []
         self.parts: list[bytes] = []
@@ -105,7 +111,7 @@ class ChunkAssembler:
         """
         key = (entry.ledger_id, entry.entry_id)
         _, payload = split_entry(entry.data)
-        chunk_id, total = metadata.chunk_id, metadata.total_chunk_msg_size
+        chunk_id, total = metadata.chunk_id, _total_bytes(entry, metadata)
         if not 0 <= chunk_id < metadata.num_chunks_from_msg or len(payload) > total:
             raise ChecksumError(
                 f"the chunk at {key[0]}:{key[1]} says that it is number {chunk_id} of "
@@ -168,13 +174,15 @@ class ChunkAssembler:
             return None
         self._remove(metadata.uuid)
         data = b"".join((pending.head, *pending.parts))
-        return Entry(
+        whole = Entry(
             entry.ledger_id,
             entry.entry_id,
             pending.redelivery_count,
             data,
             chunks=tuple(pending.keys),
         )
+        whole.is_sealed = entry.is_sealed
+        return whole
 
     def _miss(self, entry: Entry, metadata: MessageMetadata, key: EntryKey) -> None:
         """A chunk before this one is missing.

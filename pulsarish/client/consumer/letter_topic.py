@@ -21,6 +21,7 @@ from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.model import schema as model
 from pulsarish.model.errors import AlreadyClosed, IncompatibleSchema, InvalidSchema, PulsarishError
 from pulsarish.model.result import Result
+from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["LetterTopic"]
@@ -59,19 +60,32 @@ def _settle(outcome: asyncio.Future[PulsarishError | None], error: PulsarishErro
         outcome.set_result(error)
 
 
+def _key_names(message: Message) -> tuple[str, ...]:
+    """Return the names of the keys of a message that was decrypted."""
+    context = message.encryption_context()
+    if context is None or context.is_decryption_failed():
+        return ()
+    keys = context.keys()
+    return tuple(key.key for key in keys)
+
+
 class LetterTopic:
     """The dead letter topic or retry letter topic of one consumer.
 
-    Its producers are opened with the first message of each schema version.
+    Its producers are opened with the first message of each schema version. The copy of a message
+    that was decrypted is encrypted for the same keys.
     """
 
-    def __init__(self, topic: str, parts: ClientContext, *, of: str) -> None:
-        """``of``: the topic of the messages, without its partition."""
+    def __init__(
+        self, topic: str, parts: ClientContext, *, of: str, reader: CryptoKeyReader | None = None
+    ) -> None:
+        """``of``: the topic of the messages, without its partition. ``reader``: of the consumer."""
         self.topic = topic
         self._of = of
         self._parts = parts
-        # by schema version; empty: no schema
-        self._publishings: dict[bytes, PartitionedProducer] = {}
+        self._reader = reader
+        # by schema version (empty: no schema) and the names of keys (empty: no encryption)
+        self._publishings: dict[tuple[bytes, tuple[str, ...]], PartitionedProducer] = {}
         self._waiting: list[tuple[Letter, Callable[[PulsarishError | None], None]]] = []
         self._busy = False
         self._closed = False
@@ -122,11 +136,12 @@ class LetterTopic:
         finally:
             self._busy = False
 
-    async def _publishing(self, version: bytes) -> PartitionedProducer:
-        """Return the producer for messages of a version. Raises why the topic cannot be written."""
+    async def _publishing(self, message: Message) -> PartitionedProducer:
+        """Return the producer for a message. Raises why the topic cannot be written."""
+        version, names = message.schema_version(), _key_names(message)
         if self._is_closed():
             raise AlreadyClosed("the consumer was closed")
-        found = self._publishings.get(version)
+        found = self._publishings.get((version, names))
         if found is not None and all(child.failure is None for child in found.children):
             return found
         options = ProducerOptions(
@@ -134,20 +149,20 @@ class LetterTopic:
             schema=await self._schema(version),
             max_pending_messages=1 << 30,
             chunking_enabled=True,
+            encryption_key=list(names) or None,
+            crypto_key_reader=self._reader if names else None,
         )
         try:
             opened = await PartitionedProducer.open(options, self._parts)
         except (IncompatibleSchema, InvalidSchema) as error:
             # Store the bytes without their schema rather than not at all.
             _log.warning("letters are stored without their schema", topic=self.topic, reason=error)
-            opened = await PartitionedProducer.open(
-                ProducerOptions(self.topic, max_pending_messages=1 << 30, chunking_enabled=True),
-                self._parts,
-            )
+            options.schema = BytesSchema()
+            opened = await PartitionedProducer.open(options, self._parts)
         if self._is_closed():
             await opened.close()
             raise AlreadyClosed("the consumer was closed")
-        self._publishings[version] = opened
+        self._publishings[version, names] = opened
         return opened
 
     async def _schema(self, version: bytes) -> Schema:
@@ -164,7 +179,7 @@ class LetterTopic:
     async def _copy(self, letter: Letter, done: Callable[[PulsarishError | None], None]) -> None:
         message, extras = letter
         try:
-            publishing = await self._publishing(message.schema_version())
+            publishing = await self._publishing(message)
         except PulsarishError as error:
             _log.warning("letter topic cannot be written", topic=self.topic, reason=error)
             done(error)

@@ -17,7 +17,6 @@ from pulsarish.client.connection.context import ClientContext, retrying
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.topic_consumer import TopicConsumer
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
-from pulsarish.client.enums import ConsumerCryptoFailureAction
 from pulsarish.client.errors import CumulativeAcknowledgementNotAllowedError, InvalidType
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_options import ConsumerOptions
@@ -86,8 +85,7 @@ class MultiConsumer:
                     "make it 1 or more"
                 )
             size = max(1, min(size, options.receiver_queue_total // len(topics)))
-        takes_encrypted = options.crypto_failure_action is ConsumerCryptoFailureAction.CONSUME
-        writers = WriterSchemas(options.schema, parts, inbox, takes_encrypted=takes_encrypted)
+        writers = WriterSchemas(options.schema, parts, inbox)
         children = [
             TopicConsumer(name, options, parts, inbox, writers, queue_size=size, partition=index)
             for name, index in topics

@@ -20,7 +20,7 @@ from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.consumer.pattern_topics import PatternTopics
 from pulsarish.client.consumer.topic_consumer import TopicConsumer
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
-from pulsarish.client.enums import ConsumerCryptoFailureAction, InitialPosition
+from pulsarish.client.enums import InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.model.errors import (
@@ -64,8 +64,7 @@ class PatternConsumer(MultiConsumer):
         found = options.filter
         assert found is not None
         self._filter = found
-        takes_encrypted = options.crypto_failure_action is ConsumerCryptoFailureAction.CONSUME
-        self._writers = WriterSchemas(options.schema, parts, inbox, takes_encrypted=takes_encrypted)
+        self._writers = WriterSchemas(options.schema, parts, inbox)
         self._topics = PatternTopics()
         self._lists: dict[bool, TopicList] = {}
         self._changed = asyncio.Event()

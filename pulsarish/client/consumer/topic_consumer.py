@@ -11,6 +11,7 @@ from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.connection.loop_bridge import Wakeup
 from pulsarish.client.consumer.acknowledger import Acknowledger
 from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
+from pulsarish.client.consumer.decryption import Decryption
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.reader_position import ReaderPosition
 from pulsarish.client.consumer.receive_queue import ReceiveQueue
@@ -73,10 +74,11 @@ class TopicConsumer:
             shared=not is_ordered,
         )
         decode_of = partial(writers.decode_of, topic.partitioned.full)
+        decrypt = Decryption(options.crypto_key_reader, options.crypto_failure_action).open
         self._incoming = ReceiveQueue(
             topic.full,
             queue_size,
-            lambda entry: open_entry(entry, topic.full, partition, decode_of),
+            lambda entry: open_entry(entry, topic.full, partition, decode_of, decrypt),
             inbox.ready,
             self._chunks,
         )

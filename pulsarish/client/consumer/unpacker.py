@@ -92,7 +92,7 @@ class Unpacker:
             except CryptoError as error:
                 assert first is not None
                 if self._options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
-                    self._discard_encrypted(first)
+                    self._discard_encrypted(first, error)
                     continue
                 self._wake()  # its permits are due like others
                 self._inbox.add_encrypted(
@@ -127,12 +127,13 @@ class Unpacker:
             [known_id(self._partition, entry.ledger_id, entry.entry_id, -1, 0, "", entry.chunks)]
         )
 
-    def _discard_encrypted(self, entry: Entry) -> None:
+    def _discard_encrypted(self, entry: Entry, error: CryptoError) -> None:
         _log.warning(
             "encrypted message discarded",
             topic=self._topic,
             ledger=entry.ledger_id,
             entry=entry.entry_id,
+            reason=error,
         )
         if self._options.start is None:
             self._acknowledge(entry)

@@ -13,7 +13,6 @@ from pulsarish.client.messages.message import Entry
 from pulsarish.client.schemas.schema import Decode, Schema, reader_for
 from pulsarish.model.errors import (
     ChecksumError,
-    CryptoError,
     InvalidArgument,
     PulsarishError,
     UnknownError,
@@ -27,12 +26,6 @@ from pulsarish.wire.entry import parse_metadata
 __all__ = ["WriterSchemas"]
 
 _log = get_logger("client.schema")
-
-_ENCRYPTED = (
-    "the message is encrypted and this client cannot decrypt it: consume it with Apache "
-    "Pulsar's client and its keys, or set"
-    " crypto_failure_action to DISCARD or CONSUME"
-)
 
 _Version = tuple[str, bytes]
 """a topic, without its partition, and a version as message metadata carry it"""
@@ -49,10 +42,7 @@ class WriterSchemas:
         schema: Schema,
         parts: ClientContext,
         inbox: MessageQueue,
-        *,
-        takes_encrypted: bool = False,
     ) -> None:
-        self._takes_encrypted = takes_encrypted
         self._decode: Decode = schema.decode
         self._reader_for = reader_for(schema)
         self._parts = parts
@@ -78,15 +68,9 @@ class WriterSchemas:
     def decode_of(self, topic: str, metadata: MessageMetadata | None) -> Decode:
         """Return the decoder for an entry whose schema is known; without a version, the consumer's
         own.
-
-        Raises ``CryptoError`` for an encrypted entry, unless the consumer accepts such entries.
         """
         if metadata is None:
             return self._decode
-        if metadata.encryption_keys:
-            if self._takes_encrypted:
-                return _refuse_encrypted
-            raise CryptoError(_ENCRYPTED)
         if self._reader_for is None or not metadata.schema_version:
             return self._decode
         found = self._known.get((topic, metadata.schema_version))
@@ -126,10 +110,6 @@ class WriterSchemas:
             if decode is not None:
                 self._known[topic, version] = decode
         self._inbox.arrived()
-
-
-def _refuse_encrypted(_data: bytes) -> object:
-    raise CryptoError(_ENCRYPTED)
 
 
 def _refusing(version: bytes, error: PulsarishError) -> Decode:

@@ -35,6 +35,7 @@ from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.client_authentication import Authentication
+from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.network.address_book import Transport
 
 __all__ = [
@@ -96,8 +97,8 @@ class ProducerArguments(TypedDict, total=False):
     lazy_start_partitioned_producers: bool
     properties: Mapping[str, str] | None
     batching_type: BatchingType
-    encryption_key: str | None
-    crypto_key_reader: object | None
+    encryption_key: str | list[str] | None
+    crypto_key_reader: CryptoKeyReader | None
     access_mode: ProducerAccessMode
     message_router: Callable[[Any, int], int] | None
     hashing_scheme: HashingScheme
@@ -119,7 +120,7 @@ def consumer_options(
     properties: Mapping[str, str] | None = None,
     pattern_auto_discovery_period: int = 60,
     initial_position: InitialPosition = InitialPosition.Latest,
-    crypto_key_reader: object | None = None,
+    crypto_key_reader: CryptoKeyReader | None = None,
     replicate_subscription_state_enabled: bool = False,
     max_pending_chunked_message: int = 10,
     auto_ack_oldest_chunked_message_on_queue_full: bool = False,
@@ -160,7 +161,7 @@ def asyncio_consumer_options(
     is_read_compacted: bool = False,
     properties: Mapping[str, str] | None = None,
     initial_position: InitialPosition = InitialPosition.Latest,
-    crypto_key_reader: object | None = None,
+    crypto_key_reader: CryptoKeyReader | None = None,
     replicate_subscription_state_enabled: bool = False,
     max_pending_chunked_message: int = 10,
     auto_ack_oldest_chunked_message_on_queue_full: bool = False,
@@ -215,7 +216,7 @@ def reader_options(
     reader_name: str | None = None,
     subscription_role_prefix: str | None = None,
     is_read_compacted: bool = False,
-    crypto_key_reader: object | None = None,
+    crypto_key_reader: CryptoKeyReader | None = None,
     start_message_id_inclusive: bool = False,
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
     *,
@@ -240,7 +241,7 @@ def asyncio_reader_options(
     reader_name: str | None = None,
     subscription_role_prefix: str | None = None,
     is_read_compacted: bool = False,
-    crypto_key_reader: object | None = None,
+    crypto_key_reader: CryptoKeyReader | None = None,
     start_message_id_inclusive: bool = False,
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
     *,

@@ -28,12 +28,13 @@ from pulsarish.client.enums import (
 )
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.letters import RECONSUMES_MAX, letter_topic_name
-from pulsarish.client.messages.options import check_schema, topics_of, unsupported
+from pulsarish.client.messages.options import check_key_reader, check_schema, topics_of, unsupported
 from pulsarish.client.messages.topic_filter import TopicFilter, Wildcard, filter_of
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import InvalidArgument, InvalidTopicName, UnsupportedFeature
 from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
 from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.wire.entry import KEY_HASHES
 
 __all__ = [
@@ -185,7 +186,7 @@ class ConsumerOptions:
         properties: Mapping[str, str] | None = None,
         pattern_auto_discovery_period: int = 60,
         initial_position: InitialPosition = InitialPosition.Latest,
-        crypto_key_reader: object | None = None,
+        crypto_key_reader: CryptoKeyReader | None = None,
         replicate_subscription_state_enabled: bool = False,
         max_pending_chunked_message: int = 10,
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
@@ -209,7 +210,6 @@ class ConsumerOptions:
     ) -> None:
         unsupported(
             locals(),
-            crypto_key_reader=(None, "decrypt the content after it is received"),
             replicate_subscription_state_enabled=(False, "there is one cluster"),
         )
         check_type(
@@ -327,6 +327,7 @@ class ConsumerOptions:
             "a pulsarish.ConsumerCryptoFailureAction",
         )
         self.crypto_failure_action = crypto_failure_action
+        self.crypto_key_reader = check_key_reader(crypto_key_reader)
         # This has no effect: statistics of consumers come from the admin API.
         check_number("broker_consumer_stats_cache_time_ms", broker_consumer_stats_cache_time_ms, 0)
         self.ack_receipt = check_flag("ack_receipt_enabled", ack_receipt_enabled)

@@ -28,6 +28,8 @@ __all__ = [
     "encode_batch",
     "encode_head",
     "encode_plain_head",
+    "encryption_keys_field",
+    "encryption_param_field",
     "producer_prefix",
     "publish_time_field",
     "schema_version_field",
@@ -263,7 +265,8 @@ def encode_head(
         uncompressed_size: written when there is a compression.
         messages_count: 0 for an entry that is not a batch.
         highest_sequence_id: written for a batch only.
-        schema_field: result of ``schema_version_field``.
+        schema_field: result of ``schema_version_field``; for an encrypted payload, after those of
+            ``encryption_keys_field`` and ``encryption_param_field``.
         chunk_field: result of ``chunk_fields``.
     """
     parts = [prefix, b"\x10", encode_varint(sequence_id), b"\x18", encode_varint(publish_time_ms)]
@@ -331,6 +334,17 @@ def chunk_fields(uuid: str, chunk_id: int, chunks_count: int, total_size: int) -
 def schema_version_field(version: bytes) -> bytes:
     """Return the field with the schema version; empty for an empty version."""
     return _field_bytes(b"\x82\x01", version) if version else b""
+
+
+def encryption_keys_field(name: str, wrapped: bytes) -> bytes:
+    """Return the field with the data key, encrypted with the public key of this name."""
+    return _field_bytes(
+        b"\x6a", _field_bytes(b"\x0a", name.encode()) + _field_bytes(b"\x12", wrapped)
+    )
+
+
+def encryption_param_field(iv: bytes) -> bytes:
+    return _field_bytes(b"\x7a", iv)
 
 
 def _late_fields(parts: list[bytes], extras: Extras, schema_field: bytes) -> None:

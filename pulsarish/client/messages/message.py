@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from pulsarish.client.enums import KeyForm
 from pulsarish.client.message_id import MessageId, known_id
+from pulsarish.client.messages.encryption_context import EncryptionContext
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.schemas.schema import Decode, KeyedDecode
-from pulsarish.model.errors import ChecksumError, InvalidArgument
+from pulsarish.model.errors import ChecksumError, CryptoError, InvalidArgument
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import (
     ENTRY_HEAD_SIZE,
@@ -54,7 +55,15 @@ class Entry:
     chunk first. An assembled entry has the position of its last chunk.
     """
 
-    __slots__ = ("ack_set", "chunks", "data", "entry_id", "ledger_id", "redelivery_count")
+    __slots__ = (
+        "ack_set",
+        "chunks",
+        "data",
+        "entry_id",
+        "is_sealed",
+        "ledger_id",
+        "redelivery_count",
+    )
 
     def __init__(
         self,
@@ -71,12 +80,17 @@ class Entry:
         self.data = data
         self.ack_set = ack_set
         self.chunks = chunks
+        self.is_sealed: bool | None = None
+        """Of an encrypted entry that was looked at: whether its payload is still encrypted."""
 
     def wants(self, index: int) -> bool:
         """Whether this message of the batch is to be delivered."""
         bits = self.ack_set
         return bits is None or (index >> 3 < len(bits) and bits[index >> 3] >> (index & 7) & 1 == 1)
 
+
+Decrypt = Callable[[Entry, MessageMetadata], None]
+"""Decrypts an encrypted entry in place, and sets ``is_sealed``. Raises ``CryptoError``."""
 
 DecodeOf = Callable[[MessageMetadata | None], Decode]
 """Returns how to decode messages of an entry with these metadata; ``None``: they say nothing about
@@ -167,6 +181,14 @@ class Message:
         if self._start == self._end and self.has_null_value():
             return None
         return decode(self.data())
+
+    def encryption_context(self) -> EncryptionContext | None:
+        """How the message was encrypted; ``None`` if it was not."""
+        metadata = self._entry.metadata
+        if not metadata.encryption_keys:
+            return None
+        failed = self._entry.decode is decode_sealed
+        return EncryptionContext(metadata, is_decryption_failed=failed)
 
     def has_null_value(self) -> bool:
         """Whether the producer sent ``None``, which removes the message's key from a compacted
@@ -271,10 +293,6 @@ class Message:
     def producer_name(self) -> str:
         return self._entry.metadata.producer_name
 
-    def has_null_value(self) -> bool:
-        """Whether the message has no value, as one that deletes its key."""
-        return self._metadata().null_value
-
     def sequence_id(self) -> int:
         """The sequence id that the producer gave the message."""
         metadata = self._metadata()
@@ -292,15 +310,30 @@ class Message:
         return f"Message({self.message_id()}, {self._end - self._start} bytes)"
 
 
+def decode_sealed(_data: bytes) -> object:
+    """Decode the payload of a message that is still encrypted: always raises ``CryptoError``."""
+    raise CryptoError(
+        "the message is encrypted and was not decrypted: read it with data() and "
+        "encryption_context(), or give the consumer a crypto_key_reader with the private key"
+    )
+
+
 def open_entry(
-    entry: Entry, topic: str, partition: int, decode_of: DecodeOf
+    entry: Entry,
+    topic: str,
+    partition: int,
+    decode_of: DecodeOf,
+    decrypt: Decrypt | None = None,
 ) -> tuple[MessageMetadata | None, list[Message]]:
     """Return the metadata and the messages of a verified entry.
 
     There are no metadata for a single message that has only what all have. A chunk that was not
-    assembled has no messages.
+    assembled has no messages. An entry that stays encrypted is one message.
 
-    Raises ``ChecksumError`` when the entry's content does not match its metadata.
+    ``decrypt``: ``None`` leaves entries encrypted.
+
+    Raises ``ChecksumError`` when the entry's content does not match its metadata, and the errors of
+    ``decrypt``.
     """
     encoded = encoded_metadata(entry.data)
     body = entry.data[ENTRY_HEAD_SIZE + len(encoded) :]
@@ -310,12 +343,18 @@ def open_entry(
         opened = OpenedEntry(entry, encoded, payload, 0, topic, partition, decode_of(None))
         return None, [Message(opened, -1, 0, 0, len(payload))]
     metadata = decode_metadata(encoded)
+    is_sealed = False
+    if metadata.encryption_keys:
+        if decrypt is not None and entry.is_sealed is None:
+            decrypt(entry, metadata)
+            body = entry.data[ENTRY_HEAD_SIZE + len(encoded) :]
+        is_sealed = entry.is_sealed is not False
     if metadata.num_chunks_from_msg > 1 and not entry.chunks:
         return metadata, []
-    decode = decode_of(metadata)
+    decode = decode_sealed if is_sealed else decode_of(metadata)
     payload, count = bytes(body), 0
-    # The consumer accepts encrypted entries as they are: compressed, and a batch as one message.
-    if not metadata.encryption_keys:
+    # What stays encrypted is handed out as it is: compressed, and a batch as one message.
+    if not is_sealed:
         payload = decompress(
             metadata.compression, payload, metadata.uncompressed_size, bytes_max=UNPACKED_BYTES_MAX
         )

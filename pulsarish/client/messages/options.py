@@ -36,6 +36,7 @@ from pulsarish.client.service_url import parse_service_url
 from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.client_authentication import Authentication
+from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.network.address_book import Transport
 from pulsarish.runtime.network.addresses import is_tls
 from pulsarish.wire.entry import (
@@ -48,6 +49,7 @@ from pulsarish.wire.entry import (
 __all__ = [
     "ClientOptions",
     "ProducerOptions",
+    "check_key_reader",
     "check_schema",
     "make_extras",
     "topics_of",
@@ -263,8 +265,8 @@ class ProducerOptions:
         lazy_start_partitioned_producers: bool = False,
         properties: Mapping[str, str] | None = None,
         batching_type: BatchingType = BatchingType.Default,
-        encryption_key: str | None = None,
-        crypto_key_reader: object | None = None,
+        encryption_key: str | list[str] | None = None,
+        crypto_key_reader: CryptoKeyReader | None = None,
         access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
         message_router: Callable[[Any, int], int] | None = None,
         *,
@@ -273,8 +275,6 @@ class ProducerOptions:
         unsupported(
             locals(),
             lazy_start_partitioned_producers=(False, "all partitions are opened at once"),
-            encryption_key=(None, "encrypt the content before it is sent"),
-            crypto_key_reader=(None, "encrypt the content before it is sent"),
         )
         self.topic = topics_of(check_text("topic", topic))[0]
         self.producer_name = (
@@ -350,6 +350,42 @@ class ProducerOptions:
         self.properties = check_mapping("properties", properties)
         check_type("access_mode", access_mode, ProducerAccessMode, "a pulsarish.ProducerAccessMode")
         self.access_mode = access_mode
+        self.encryption_keys = _check_encryption(encryption_key, crypto_key_reader)
+        """Names of the public keys that the data key is encrypted with; empty: no encryption."""
+        self.crypto_key_reader = check_key_reader(crypto_key_reader)
+
+
+def _check_encryption(encryption_key: object, reader: object) -> list[str]:
+    """Return the names. Raises ``InvalidArgument``."""
+    if encryption_key is None:
+        names: list[Any] = []
+    else:
+        names = encryption_key if isinstance(encryption_key, list) else [encryption_key]
+        if not names:
+            raise InvalidArgument("encryption_key is an empty list: name a key, or leave it out")
+    for index, name in enumerate(names):
+        if not check_text("encryption_key", name) or name in names[:index]:
+            raise InvalidArgument(
+                f"encryption_key has the name {name!r}: give names that are not empty, each once"
+            )
+    if names and reader is None:
+        raise InvalidArgument(
+            "encryption_key needs crypto_key_reader: pass a pulsarish.CryptoKeyReader, or messages "
+            "would not be encrypted"
+        )
+    if not names and reader is not None:
+        raise InvalidArgument(
+            "crypto_key_reader of a producer needs encryption_key: name the key, or messages "
+            "would not be encrypted"
+        )
+    return list(names)
+
+
+def check_key_reader(reader: object) -> CryptoKeyReader | None:
+    """Return the key reader. Raises ``InvalidArgument``."""
+    if reader is not None:
+        check_type("crypto_key_reader", reader, CryptoKeyReader, "a pulsarish.CryptoKeyReader")
+    return cast("CryptoKeyReader | None", reader)
 
 
 def check_schema(schema: object) -> Schema:

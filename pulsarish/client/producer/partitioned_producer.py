@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulsarish.client.checks import check_names, shown
 from pulsarish.client.connection.context import ClientContext, retrying
@@ -28,6 +28,9 @@ from pulsarish.model.errors import (
     UnsupportedFeature,
 )
 
+if TYPE_CHECKING:
+    from pulsarish.client.producer.encryption import Encryption
+
 __all__ = ["PartitionedProducer"]
 
 _BESIDE = (
@@ -42,6 +45,15 @@ _BESIDE = (
     "expires_after",
     "priority",
 )
+
+
+def _encryption_of(options: ProducerOptions, parts: ClientContext) -> Encryption | None:
+    if options.crypto_key_reader is None:
+        return None
+    # Programs that do not encrypt need not wait for the import.
+    from pulsarish.client.producer.encryption import Encryption
+
+    return Encryption(options.encryption_keys, options.crypto_key_reader, parts.clock.monotonic)
 
 
 class PartitionedProducer:
@@ -78,8 +90,10 @@ class PartitionedProducer:
         """Open a producer on every partition. ``first_epoch`` and ``on_return``: see
         ``TopicProducer``.
 
-        Raises the broker's refusal, or ``Timeout``; then no producer stays open.
+        Raises the broker's refusal, ``Timeout``, or ``CryptoError`` for a key that cannot encrypt;
+        then no producer stays open.
         """
+        encryption = _encryption_of(options, parts)
         topic = options.topic
         count, address = 0, ""
         if topic.partition < 0:
@@ -111,6 +125,7 @@ class PartitionedProducer:
                 partition=index,
                 first_epoch=first_epoch,
                 on_return=on_return,
+                encryption=encryption,
             )
             for name, index in topics
         ]

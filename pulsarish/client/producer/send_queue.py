@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.messages.entry_encoder import (
@@ -39,6 +39,9 @@ from pulsarish.client.messages.pending_entries import Batch, Callback, Chunked, 
 from pulsarish.client.producer.key_batches import by_key, key_alone
 from pulsarish.model.errors import MessageTooBig, PulsarishError
 from pulsarish.wire.payload import compress
+
+if TYPE_CHECKING:
+    from pulsarish.client.producer.encryption import Encryption
 
 __all__ = ["SendLimits", "SendQueue"]
 
@@ -70,10 +73,21 @@ class SendQueue:
     ``name`` is known once the broker has opened the producer, before the first message.
     """
 
-    def __init__(self, limits: SendLimits, *, stamp: Callable[[], tuple[float, int]]) -> None:
-        """``stamp`` returns the monotonic time in seconds and the wall clock in milliseconds."""
+    def __init__(
+        self,
+        limits: SendLimits,
+        *,
+        stamp: Callable[[], tuple[float, int]],
+        encryption: Encryption | None = None,
+    ) -> None:
+        """``stamp`` returns the monotonic time in seconds and the wall clock in milliseconds.
+
+        ``encryption``: of each entry's payload, after its compression.
+        """
         self._limits: Final = limits
         self._stamp = stamp
+        self._encryption: Final = encryption
+        self._overhead_bytes: Final = 0 if encryption is None else encryption.overhead_bytes
         self._name = ""
         self._prefix = b""
         self._schema_field = b""
@@ -94,7 +108,7 @@ class SendQueue:
         self.pending_count = 0
         """Messages that were accepted and not completed."""
         self.max_message_bytes = 5 << 20
-        self._batch_bytes_max = min(limits.batch_bytes_max, self.max_message_bytes)
+        self._batch_bytes_max = self._batch_limit()
 
     # What the broker answers when it opens the producer.
 
@@ -299,7 +313,7 @@ class SendQueue:
     ) -> None:
         now, wall_ms = self._stamp()
         kind = self._limits.compression
-        payload = compress(kind, raw) if kind else raw
+        payload, late_fields = self._encrypted(compress(kind, raw) if kind else raw)
         head = encode_head(
             self._prefix,
             sequence_id=first,
@@ -310,7 +324,7 @@ class SendQueue:
             messages_count=count,
             highest_sequence_id=last,
             extras=of_all,
-            schema_field=self._schema_field,
+            schema_field=late_fields,
         )
         self._queue_entry(first, last, callbacks, head, payload, now)
 
@@ -322,10 +336,10 @@ class SendQueue:
         kind = self._limits.compression
         raw = payload
         payload = compress(kind, raw) if kind else raw
-        if self._limits.chunking and len(payload) > self.max_message_bytes:
+        if self._limits.chunking and len(payload) > self.max_message_bytes - self._overhead_bytes:
             self._seal_chunks(payload, len(raw), callback, extras or NO_EXTRAS, sequence_id)
             return
-        if extras is None and not kind:
+        if extras is None and not kind and self._encryption is None:
             # Every unbatched message passes here.
             if wall_ms != self._time_ms:
                 self._time_ms, self._time_field = (
@@ -334,6 +348,7 @@ class SendQueue:
                 )
             head = encode_plain_head(self._prefix, sequence_id, self._time_field, payload)
         else:
+            payload, late_fields = self._encrypted(payload)
             head = encode_head(
                 self._prefix,
                 sequence_id=sequence_id,
@@ -342,7 +357,7 @@ class SendQueue:
                 compression=kind,
                 uncompressed_size=len(raw),
                 extras=extras or NO_EXTRAS,
-                schema_field=self._schema_field,
+                schema_field=late_fields,
             )
         self._queue_entry(sequence_id, sequence_id, (callback,), head, payload, now)
 
@@ -358,7 +373,7 @@ class SendQueue:
         now, wall_ms = self._stamp()
         uuid = f"{self._name}-{sequence_id}"
 
-        def head(chunk_id: int, count: int, part: bytes) -> bytes:
+        def head(chunk_id: int, count: int, part: bytes, late_fields: bytes) -> bytes:
             return encode_head(
                 self._prefix,
                 sequence_id=sequence_id,
@@ -367,12 +382,15 @@ class SendQueue:
                 compression=self._limits.compression,
                 uncompressed_size=uncompressed_size,
                 extras=extras,
-                schema_field=self._schema_field,
+                schema_field=late_fields,
                 chunk_field=chunk_fields(uuid, chunk_id, count, len(payload)),
             )
 
         # A chunk count cannot have more digits than the byte count.
-        size = self.max_message_bytes - len(head(len(payload), len(payload), b""))
+        tag, late_fields = self._encrypted(b"")
+        size = self.max_message_bytes - len(
+            head(len(payload), len(payload), b"", late_fields) + tag
+        )
         if size <= 0:
             # Metadata leave no room for content: treat it as an entry above the limit.
             size = len(payload)
@@ -380,19 +398,26 @@ class SendQueue:
         chunked = Chunked(len(starts))
         deadline = now + (self._limits.timeout_seconds or _NEVER)
         for chunk_id, start in enumerate(starts):
-            part = payload[start : start + size]
+            part, late_fields = self._encrypted(payload[start : start + size])
             is_last = chunk_id == len(starts) - 1
             callbacks = (callback,) if is_last else ()
             entry = PendingEntry(
                 sequence_id,
                 sequence_id if is_last else -1,
                 callbacks,
-                (head(chunk_id, len(starts), part), part),
+                (head(chunk_id, len(starts), part, late_fields), part),
                 deadline,
             )
             entry.chunked = chunked
             chunked.last = entry
             (self._queue if len(part) <= self.max_message_bytes else self._oversized).append(entry)
+
+    def _encrypted(self, payload: bytes) -> tuple[bytes, bytes]:
+        """Return the payload as it is sent, and the fields of its encryption and its schema."""
+        if self._encryption is None:
+            return payload, self._schema_field
+        fields, payload = self._encryption.encrypt(payload)
+        return payload, fields + self._schema_field
 
     def _queue_entry(
         self,
@@ -422,6 +447,11 @@ class SendQueue:
         else:
             done()
 
+    def _batch_limit(self) -> int:
+        return min(
+            self._limits.batch_bytes_max, max(1, self.max_message_bytes - self._overhead_bytes)
+        )
+
     # The connection's side.
 
     @property
@@ -444,7 +474,7 @@ class SendQueue:
         self.max_message_bytes = bytes_max
         # A batch is one entry: messages that fit alone must not be refused because they share a
         # batch.
-        self._batch_bytes_max = min(self._limits.batch_bytes_max, bytes_max)
+        self._batch_bytes_max = self._batch_limit()
         if any(len(entry.parts[1]) > bytes_max for entry in self._queue):
             entries, self._queue = self._queue, deque()
             # An oversized chunk fails its whole message.

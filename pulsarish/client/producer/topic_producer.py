@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pulsarish.client.connection.context import ClientContext, may_retry
 from pulsarish.client.connection.loop_bridge import Wakeup
@@ -34,6 +35,9 @@ from pulsarish.model.result import Result
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb import broker_pb2 as pb
+
+if TYPE_CHECKING:
+    from pulsarish.client.producer.encryption import Encryption
 
 __all__ = ["NO_MESSAGE_ID", "OnReturn", "TopicProducer", "Waiter"]
 
@@ -66,6 +70,7 @@ class TopicProducer:
         partition: int,
         first_epoch: int = 0,
         on_return: OnReturn | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         """``first_epoch`` above 0: takes over from producers of the same name with lower epochs,
         and ends when one with a higher epoch does.
@@ -96,7 +101,11 @@ class TopicProducer:
             by_key=options.batching_type is BatchingType.KeyBased,
             chunking=options.chunking_enabled,
         )
-        self.core = SendQueue(limits, stamp=lambda: (clock.monotonic(), clock.wall_ms()))
+        self.core = SendQueue(
+            limits,
+            stamp=lambda: (clock.monotonic(), clock.wall_ms()),
+            encryption=encryption,
+        )
         self.lock = parts.handoff.lock()
         self.notice = Wakeup(parts.handoff, self.look)
         self._batch_alarm = parts.alarms.alarm(self.look)

@@ -211,6 +211,21 @@ def test_an_empty_key_is_a_key_and_a_null_value_is_a_tombstone() -> None:
     ]
 
 
+def test_an_encrypted_message_without_content_is_a_tombstone() -> None:
+    keys = [pb.EncryptionKeys(key="e", value=b"x")]
+    log = log_of(
+        single("empty", b"a"),
+        single("null", b"b"),
+        single("short", b"c"),
+        single("empty", bytes(16), encryption_keys=keys),
+        single("null", bytes(16), encryption_keys=keys, null_value=True),
+        single("short", bytes(17), encryption_keys=keys),
+    )
+    assert [messages_of(entry) for _, entry in compacted(log).seen_by(Audience.FRESH)] == [
+        [(-1, "short", bytes(17))]
+    ]
+
+
 def test_old_tombstones_are_forgotten() -> None:
     log = log_of(
         single("k", b"a", time_ms=10), single("k", b"", time_ms=20), single("j", b"", time_ms=50)

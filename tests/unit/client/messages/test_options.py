@@ -28,10 +28,12 @@ from pulsarish.model.errors import (
     UnsupportedFeature,
 )
 from pulsarish.runtime.client_authentication import AuthenticationTLS, AuthenticationToken
+from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.security.client_security import PLAIN, ClientSecurity
 from pulsarish.security.tls import TlsClientConfig
 
 URL = "pulsarish://localhost"
+READER = CryptoKeyReader("public.pem", "private.pem")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,21 @@ def test_client_url() -> None:
         ),
         ({"lazy_start_partitioned_producers": True}, UnsupportedFeature, "lazy_start"),
         ({"batching_type": 1}, InvalidArgument, "batching_type.*BatchingType"),
-        ({"encryption_key": "k"}, UnsupportedFeature, "encryption_key"),
+        ({"encryption_key": "k"}, InvalidArgument, "encryption_key needs crypto_key_reader"),
+        ({"encryption_key": 5, "crypto_key_reader": READER}, InvalidArgument, "encryption_key"),
+        ({"encryption_key": [], "crypto_key_reader": READER}, InvalidArgument, "empty list"),
+        ({"encryption_key": "", "crypto_key_reader": READER}, InvalidArgument, "not empty"),
+        (
+            {"encryption_key": ["a", "a"], "crypto_key_reader": READER},
+            InvalidArgument,
+            "'a': give names that are not empty, each once",
+        ),
+        ({"crypto_key_reader": READER}, InvalidArgument, "needs encryption_key"),
+        (
+            {"encryption_key": "k", "crypto_key_reader": "keys"},
+            InvalidArgument,
+            r"crypto_key_reader.*pulsarish\.CryptoKeyReader",
+        ),
         ({"message_routing_mode": 1}, InvalidArgument, "message_routing_mode"),
         ({"message_router": 5}, InvalidArgument, "message_router"),
         ({"hashing_scheme": "murmur"}, InvalidArgument, "hashing_scheme"),
@@ -210,7 +226,7 @@ def test_producer_options(change: dict[str, Any], error: type[PulsarishError], w
             "is_read_compacted.*Exclusive or Failover",
         ),
         ({"replicate_subscription_state_enabled": True}, UnsupportedFeature, "one cluster"),
-        ({"crypto_key_reader": object()}, UnsupportedFeature, "crypto_key_reader"),
+        ({"crypto_key_reader": object()}, InvalidArgument, r"crypto_key_reader.*CryptoKeyReader"),
         ({"ack_receipt_enabled": 1}, InvalidArgument, "ack_receipt_enabled"),
         ({"priority_level": -1}, InvalidArgument, "priority_level"),
     ],
