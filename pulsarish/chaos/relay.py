@@ -2,7 +2,7 @@
 space, which work everywhere.
 
 A relay stands before a node and is what the others are told as its address. Who opened a connection
-is read from the kernel's tables: the process that holds the other end of the socket. What differs
+is asked of the kernel: the process that holds the other end of the socket. What differs
 from a broken network: a connection through a silenced link is still accepted (by the relay) and
 then silent, where SYN packets would be lost; bytes cannot be lost within TCP, so that "loss" is
 what the sender of a lost packet sees: a pause, with everything behind it held back.
@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
+import socket
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +35,22 @@ and so on.
 """
 _FOLLOW_SECONDS: Final = 0.1
 """A ZooKeeper is refused five times within half a second before it elects again."""
-_TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+# NETLINK_SOCK_DIAG, see sock_diag(7): one header, one request, one answer or error.
+_NETLINK_SOCK_DIAG: Final = 4
+_SOCK_DIAG_BY_FAMILY: Final = 20
+_NLM_F_REQUEST: Final = 1
+_NETLINK_HEAD: Final = struct.Struct("=IHHII")  # length, type, flags, sequence, process
+_DIAG_REQUEST: Final = struct.Struct("=BBxxI")  # family, protocol, states
+_SOCKET_PORTS: Final = struct.Struct(">HH")  # its own, its peer's
+_LOOPBACK: Final = socket.inet_aton("127.0.0.1").ljust(16, b"\0")
+_ANY_SOCKET: Final = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)  # interface, no cookie
+_ANY_STATE: Final = 0xFFFFFFFF
+_INODE: Final = struct.Struct("=I")
+_INODE_AT: Final = _NETLINK_HEAD.size + 4 + 48 + 16
+"""Behind family, state and timers (4 bytes), the socket's ends (48), and four numbers."""
+_ERRNO: Final = struct.Struct("=i")
+_ANSWER_BYTES_MAX: Final = 8_192
+_JAVA_TABLE: Final = "/proc/net/tcp6"
 _LISTENS: Final = "FFFF00000100007F:{:04X} 00000000000000000000000000000000:0000 0A"
 """In the row of a port of 127.0.0.1 at which a Java program listens."""
 _HOST: Final = "127.0.0.1"
@@ -314,24 +332,34 @@ class Relays:
         return next((name for name, pid in self._pids().items() if _holds(pid, wanted)), None)
 
 
-def _socket_inode(port: int, peer_port: int) -> str | None:
-    """Of the socket of this host that is bound to ``port`` and connected to ``peer_port``. gRPC's
-    are of IPv6, with mapped addresses.
+def _socket_inode(port: int, peer_port: int) -> int | None:
+    """Ask the kernel for one socket: bound to ``port`` of loopback and connected to ``peer_port``.
+
+    Those of gRPC and Java are of IPv6 with mapped addresses, and are found, too. The tables in
+    ``/proc/net`` say the same, but the kernel walks over all sockets of the machine for them: when
+    many connections were opened again at once, the relay took longer for each than its client
+    waited.
     """
-    for table in _TABLES:
-        for line in Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if (
-                int(fields[1].rpartition(":")[2], 16) == port
-                and int(fields[2].rpartition(":")[2], 16) == peer_port
-            ):
-                return fields[9]
+    ends = _SOCKET_PORTS.pack(port, peer_port) + _LOOPBACK + _LOOPBACK + _ANY_SOCKET
+    asked = _DIAG_REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, _ANY_STATE) + ends
+    head = _NETLINK_HEAD.pack(
+        _NETLINK_HEAD.size + len(asked), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0
+    )
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
+        kernel.send(head + asked)
+        answer = kernel.recv(_ANSWER_BYTES_MAX)
+    kind = _NETLINK_HEAD.unpack_from(answer)[1]
+    if kind == _SOCK_DIAG_BY_FAMILY:
+        return int(_INODE.unpack_from(answer, _INODE_AT)[0])
+    (negative,) = _ERRNO.unpack_from(answer, _NETLINK_HEAD.size)
+    if negative != -errno.ENOENT:
+        raise OSError(-negative, f"the kernel does not look sockets up: {os.strerror(-negative)}")
     return None
 
 
 def _sockets_of_java() -> str:
     """Return the table in which the kernel lists the sockets of Java programs."""
-    return Path(_TABLES[1]).read_text()
+    return Path(_JAVA_TABLE).read_text()
 
 
 def _holds(pid: int, wanted: str) -> bool:

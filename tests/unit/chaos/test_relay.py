@@ -238,3 +238,14 @@ def test_bytes_that_come_after_the_other_directions_end_are_nobodys() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
     assert said == []
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_the_kernel_names_the_other_end_of_a_connection(family: socket.AddressFamily) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as client:
+        host, port = server.getsockname()
+        client.connect((host if family == socket.AF_INET else f"::ffff:{host}", port))
+        own_port = client.getsockname()[1]
+        inode = relay._socket_inode(own_port, port)
+        assert os.readlink(f"/proc/self/fd/{client.fileno()}") == f"socket:[{inode}]"
+        assert relay._socket_inode(own_port, own_port) is None
