@@ -1,0 +1,224 @@
+"""Where our client differs from Apache Pulsar's Python client, and why: the table of
+``docs/clients.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["DIFFERENCES", "Difference", "table"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row: what a program finds there and here, and which programs show it.
+
+    ``is_closing``: work on it is under way. The programs may have one outcome already, and the row
+    is in no document.
+    """
+
+    there: str
+    here: str
+    why: str
+    programs: tuple[str, ...]
+    is_closing: bool = False
+
+
+DIFFERENCES: Final = (
+    Difference(
+        "A second `close()` raises.",
+        "It does nothing.",
+        "Code that cleans up may run twice.",
+        ("producers.closed_twice", "consumers.closed_twice", "readers.closed"),
+    ),
+    Difference(
+        "`Producer.close()` fails messages that wait in a batch.",
+        "It sends them, and returns when they are stored.",
+        "Nothing that was given to the client is lost by an orderly end.",
+        ("producers.close_sends_what_waits",),
+    ),
+    Difference(
+        "`initial_sequence_id=0` is ignored.",
+        "The first message has the id 1, as its documentation says.",
+        "0 is a value like any other.",
+        ("producers.initial_sequence_id_of_zero",),
+    ),
+    Difference(
+        "After a message with a `sequence_id` the made ids go on from the last made one, and "
+        "`last_sequence_id()` is that of the last message.",
+        "They go on from the given one, and it is the highest id.",
+        "With deduplication the broker would drop the next message as a duplicate.",
+        ("producers.own_sequence_id_then_made_ones", "producers.sequence_id_that_falls"),
+    ),
+    Difference(
+        "A consumer acknowledges single messages of a batch at the broker only with "
+        "`batch_index_ack_enabled=True`.",
+        "It does so unless that is `False`.",
+        "What was acknowledged does not come again.",
+        (
+            "acknowledging.in_a_batch_without_index",
+            "acknowledging.cumulative_inside_a_batch",
+            "acknowledging.refused_in_a_batch_after_acks",
+        ),
+    ),
+    Difference(
+        "Acknowledging a message of another topic, or `MessageId.earliest` or `latest`, does "
+        "nothing or acknowledges something else.",
+        "`InvalidArgument`, a `ValueError`.",
+        "It is a mistake in the program, and messages would come again or be lost.",
+        (
+            "acknowledging.message_of_another_topic",
+            "wrong_arguments.ids_of_ack_that_stand_for_no_message",
+        ),
+    ),
+    Difference(
+        "`receive` with a time is refused when `receiver_queue_size` is 0.",
+        "It works.",
+        "An addition.",
+        ("consumers.queue_of_zero_with_a_time",),
+    ),
+    Difference(
+        "`acknowledge` takes one message.",
+        "It takes a list of them, too.",
+        "An addition.",
+        ("acknowledging.a_list",),
+    ),
+    Difference(
+        "Policies that do not fit the consumer's type are ignored: `key_shared_policy` without "
+        "KeyShared, `dead_letter_policy` with Exclusive or Failover.",
+        "`InvalidArgument`, a `ValueError`.",
+        "The program would wait for an effect that never comes.",
+        (
+            "consumers.policy_of_key_shared_on_another_type",
+            "dead_letters.policy_on_exclusive",
+            "dead_letters.policy_on_failover",
+        ),
+    ),
+    Difference(
+        "A dead letter has the properties `REAL_TOPIC` and `ORIGIN_MESSAGE_ID`, and no event time.",
+        "It also has `REAL_SUBSCRIPTION` and the event time of the message.",
+        "As those of Apache Pulsar's client in Java; a redrive needs the subscription.",
+        ("dead_letters.letter_of_the_default_topic",),
+    ),
+    Difference(
+        "Of `deliver_at` and `deliver_after` the second one counts.",
+        "`InvalidArgument`, a `ValueError`.",
+        "Two times for one message are a mistake in the program.",
+        ("messages.both_delays",),
+    ),
+    Difference(
+        "`True` is a number. Negative sizes of queues, pairs of sticky ranges that are the "
+        "wrong way round, ranges without `Sticky`, a router that is not a function, and an empty "
+        "list of topics are taken.",
+        "`InvalidArgument`, a `ValueError`.",
+        "The program hears of its mistake where it makes it.",
+        (
+            "wrong_arguments.producer_send_timeout",
+            "wrong_arguments.producer_pending",
+            "wrong_arguments.producer_pending_across",
+            "wrong_arguments.producer_router",
+            "wrong_arguments.consumer_queue",
+            "wrong_arguments.consumer_queue_in_all",
+            "wrong_arguments.key_shared_policies",
+            "wrong_arguments.empty_list_of_topics",
+        ),
+    ),
+    Difference(
+        "A dead letter policy of another type raises `AttributeError`, a router that names no "
+        "partition `UnknownError`.",
+        "`InvalidArgument`, a `ValueError`, which names the argument.",
+        "The text says what to pass.",
+        ("wrong_arguments.consumer_policies", "wrong_arguments.router_out_of_range"),
+    ),
+    Difference(
+        "`schema=None`, contents of type `bytearray` and `memoryview`, batches of one message "
+        "and a `ConsumerBatchReceivePolicy` without all arguments are refused.",
+        "They are taken.",
+        "Additions.",
+        (
+            "wrong_arguments.producer_schema",
+            "wrong_arguments.consumer_schema",
+            "wrong_arguments.content_that_is_not_bytes",
+            "wrong_arguments.producer_batch_of_one",
+            "wrong_arguments.reader_arguments",
+            "wrong_arguments.table_view_arguments",
+            "wrong_arguments.batch_receive_policies",
+        ),
+    ),
+    Difference(
+        "`AuthenticationAthenz` exists.",
+        "`OperationNotSupported`.",
+        "Brokers here do not know Athenz.",
+        ("wrong_arguments.credentials",),
+    ),
+    Difference(
+        "Null values are sent as such, and messages have an `encryption_context`.",
+        "They are refused, and it does not exist.",
+        "Null values and encryption are being added.",
+        ("messages.null_value", "messages.encryption_context_of_plain_text"),
+        is_closing=True,
+    ),
+    Difference(
+        "Names of exceptions.",
+        "Others.",
+        "The exceptions are being given all names of Apache Pulsar's.",
+        (
+            "consumers.unsubscribe_with_others",
+            "consumers.last_message_id_of_partitions",
+            "wrong_arguments.tenant_that_does_not_exist",
+            "wrong_arguments.namespace_that_does_not_exist",
+            "wrong_arguments.unknown_arguments",
+            "wrong_arguments.argument_given_twice",
+        ),
+        is_closing=True,
+    ),
+    Difference(
+        "What is repaired next.",
+        "",
+        "Each of these is being repaired in the client.",
+        (
+            "producers.empty_name_is_none",
+            "producers.initial_sequence_id",
+            "producers.send_async_after_close",
+            "messages.defaults",
+            "messages.disabled_replication",
+            "messages.replication_clusters",
+            "consumers.made_names_differ",
+            "consumers.calls_after_close",
+            "consumers.queue_of_zero_on_partitions",
+            "consumers.compacted_read",
+            "acknowledging.refused_in_order_on_exclusive",
+            "acknowledging.redelivered_all",
+            "acknowledging.message_of_the_package_below",
+            "readers.from_the_latest_inclusive",
+            "readers.latest_inclusive_in_a_batch",
+            "readers.listener",
+            "readers.partitioned_topic",
+            "readers.partitioned_topic_from_the_latest",
+            "readers.partitioned_topic_after_an_id",
+            "readers.seek_on_partitions",
+            "readers.one_partition",
+            "dead_letters.policy_shows_its_values",
+            "dead_letters.initial_subscription",
+            "wrong_arguments.names_of_topics",
+            "wrong_arguments.producer_flags",
+            "wrong_arguments.arguments_of_send",
+            "wrong_arguments.consumer_replicated",
+            "wrong_arguments.list_with_a_topic_twice",
+            "wrong_arguments.dead_letter_policies",
+            "wrong_arguments.callback_of_send_async",
+            "wrong_arguments.producer_properties",
+            "wrong_arguments.consumer_unacked_timeout",
+        ),
+        is_closing=True,
+    ),
+)
+
+
+def table() -> str:
+    """Return the rows that are there to stay as a table in Markdown."""
+    rows = [
+        f"| {row.there} | {row.here} | {row.why} |" for row in DIFFERENCES if not row.is_closing
+    ]
+    return "\n".join(["| Apache Pulsar's client | ours | why |", "| --- | --- | --- |", *rows])
