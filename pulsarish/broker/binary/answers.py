@@ -251,9 +251,11 @@ def _last_message_id(answer: LastMessageId) -> pb.Command:
     if answer.error is not None:
         return _outcome(answer.request_id, answer.error)
     found = pb.GetLastMessageIdResponse(
-        last_message_id=message_id(answer.last, batch_index=answer.batch_index),
+        last_message_id=message_id(
+            answer.last, partition=answer.partition, batch_index=answer.batch_index
+        ),
         request_id=answer.request_id,
-        consumer_mark_delete_position=message_id(answer.mark_delete),
+        consumer_mark_delete_position=message_id(answer.mark_delete, partition=answer.partition),
     )
     return pb.Command(type=30, get_last_message_id_response=found)
 

@@ -395,6 +395,7 @@ class LastMessageId:
     last: Position = EARLIEST
     batch_index: int = -1  # of the last message in the entry; -1 when it is not a batch
     mark_delete: Position = EARLIEST
+    partition: int = -1  # of the topic; -1 when it is none
 
 
 @dataclass(frozen=True, slots=True)

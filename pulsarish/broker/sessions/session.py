@@ -676,7 +676,14 @@ class Session:
         subscription = found.subscription
         last, batch_index = await subscription.last_message()
         self.outbox.put(
-            LastMessageId(command.request_id, None, last, batch_index, subscription.mark_delete)
+            LastMessageId(
+                command.request_id,
+                None,
+                last,
+                batch_index,
+                subscription.mark_delete,
+                found.topic.name.partition,
+            )
         )
 
     async def _schema(self, command: GetSchema | GetOrCreateSchema) -> None:
