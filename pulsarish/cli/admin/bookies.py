@@ -10,7 +10,14 @@ import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.autorecovery import say_if_off
-from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, until_followed, yes_option
+from pulsarish.cli.admin.common import (
+    AdminGroup,
+    admin_option,
+    confirm,
+    hinting_when_unavailable,
+    until_followed,
+    yes_option,
+)
 from pulsarish.cli.admin.rebalance import placement_audit, rebalance
 from pulsarish.cli.bookie_trial import simple_test
 from pulsarish.cli.output import output_option, print_json, print_table, say
@@ -146,6 +153,13 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
       pulsarish bookies decommission bookie-2 --wait-seconds 0     # do not wait
     """
     confirm(f"Give up bookie {bookie} and all entries that only this bookie has?", yes=yes)
+    with hinting_when_unavailable(
+        "run the command again: it goes on where it was, and auto-recovery continues meanwhile"
+    ):
+        _decommission(admin, bookie, wait_seconds, output)
+
+
+def _decommission(admin: Admin, bookie: str, wait_seconds: float, output: str) -> None:
     asked = admin.bookies.decommission(bookie)
     instance = str(asked["instanceId"])
     say_if_off(admin)

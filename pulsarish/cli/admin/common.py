@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
@@ -19,7 +20,13 @@ from pulsarish.cli.connections import ADMIN_URL, connection_arguments, url_of_pr
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import print_table, say
 from pulsarish.cli.progress import Progress
-from pulsarish.model.errors import InvalidConfiguration, NotFound, PulsarishError, Timeout
+from pulsarish.model.errors import (
+    InvalidConfiguration,
+    NotFound,
+    PulsarishError,
+    ServiceNotReady,
+    Timeout,
+)
 
 __all__ = [
     "AdminCommand",
@@ -27,6 +34,7 @@ __all__ = [
     "admin_option",
     "confirm",
     "finish",
+    "hinting_when_unavailable",
     "namespace_argument",
     "namespace_default",
     "page_options",
@@ -71,6 +79,16 @@ def _admin(context: click.Context, parameter: click.Parameter, url: str) -> Admi
         return Admin(url, **arguments)
     except InvalidConfiguration as error:
         raise click.BadParameter(str(error)) from None
+
+
+@contextmanager
+def hinting_when_unavailable(hint: str) -> Iterator[None]:
+    """Add a hint to the error of a broker, or of its metadata, that cannot answer now."""
+    try:
+        yield
+    except (ServiceNotReady, Timeout) as error:
+        error.add_note(hint)
+        raise
 
 
 def admin_option(command: F) -> F:

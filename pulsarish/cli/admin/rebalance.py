@@ -9,7 +9,12 @@ import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.autorecovery import say_if_off
-from pulsarish.cli.admin.common import AdminCommand, AdminGroup, admin_option
+from pulsarish.cli.admin.common import (
+    AdminCommand,
+    AdminGroup,
+    admin_option,
+    hinting_when_unavailable,
+)
 from pulsarish.cli.output import counted, output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
 from pulsarish.cli.values import FiniteRange
@@ -18,6 +23,10 @@ from pulsarish.model.units import human_bytes, parse_size
 __all__ = ["placement_audit", "rebalance"]
 
 _LOOK_SECONDS: Final = 1.0
+_HINT: Final = (
+    "what was asked for goes on by itself where it was: pulsarish bookies rebalance status. If "
+    "none runs, run the command again: copies that have moved stay where they are"
+)
 
 
 def _rate(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
@@ -93,13 +102,14 @@ def rebalance(
     """
     if context.invoked_subcommand is not None:
         return
-    state = admin.bookies.rebalance(
-        dry_run=dry_run,
-        rate_bytes=rate_bytes,
-        max_ledgers=max_ledgers,
-        tolerance_percent=tolerance_percent,
-    )
-    _wait(admin, state, wait_seconds, output)
+    with hinting_when_unavailable(_HINT):
+        state = admin.bookies.rebalance(
+            dry_run=dry_run,
+            rate_bytes=rate_bytes,
+            max_ledgers=max_ledgers,
+            tolerance_percent=tolerance_percent,
+        )
+        _wait(admin, state, wait_seconds, output)
 
 
 @click.command("placement-audit", cls=AdminCommand)
@@ -128,10 +138,11 @@ def placement_audit(
       pulsarish bookies placement-audit
       pulsarish bookies placement-audit --repair --rate 32MB
     """
-    state = admin.bookies.audit_placement(
-        repair=repair, rate_bytes=rate_bytes, max_ledgers=max_ledgers
-    )
-    _wait(admin, state, wait_seconds, output)
+    with hinting_when_unavailable(_HINT):
+        state = admin.bookies.audit_placement(
+            repair=repair, rate_bytes=rate_bytes, max_ledgers=max_ledgers
+        )
+        _wait(admin, state, wait_seconds, output)
 
 
 def _wait(admin: Admin, state: dict[str, Any], wait_seconds: float, output: str) -> None:

@@ -55,6 +55,17 @@ def test_it_asks_waits_and_shows_what_has_moved(server: AdminServer) -> None:
     assert "ended; copies of 4 of 4 ledgers, 4.0 MiB have moved: bookies are even" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["rebalance", "placement-audit"])
+def test_without_metadata_it_says_that_the_move_goes_on(server: AdminServer, command: str) -> None:
+    away = {"X-Pulsarish-Error-Code": "43"}
+    server.answer(f"PUT /admin/v2/bookies/{command}", body=STATE)
+    server.answer(f"GET {PATH}", 503, {"reason": "the metadata do not answer"}, away)
+    done = run(server, "bookies", command)
+    assert done.exit_code == 1
+    assert "the metadata do not answer" in done.stderr
+    assert "goes on by itself where it was: pulsarish bookies rebalance status" in done.stderr
+
+
 def test_a_dry_run_says_what_would_move_and_how_long_it_takes(server: AdminServer) -> None:
     server.answer(f"PUT {PATH}", body={**STATE, "dryRun": True})
     end = {"running": False, "dryRun": True, "ledgersPlanned": 1, "bytesPlanned": 90 << 20}

@@ -57,6 +57,17 @@ def test_the_command_asks_for_all_ledgers_and_waits_until_none_names_the_bookie(
     assert ("PUT", RECOVER, {"ledgers": [3, 12]}) in server.requests
 
 
+def test_a_decommission_without_metadata_says_that_it_may_be_given_again(
+    server: AdminServer,
+) -> None:
+    away = {"X-Pulsarish-Error-Code": "43"}
+    server.otherwise = lambda _method, _path: (503, {"reason": "the metadata do not answer"}, away)
+    done = run(server, "bookies", "decommission", "b", "--yes")
+    assert done.exit_code == 1
+    assert "the metadata do not answer" in done.stderr
+    assert "run the command again: it goes on where it was" in done.stderr
+
+
 def test_a_bookie_that_no_ledger_names_is_done_at_once(server: AdminServer) -> None:
     server.answer(f"GET {LEDGERS}", body=page())
     done = run(server, "bookies", "recover", "b", "-o", "json")
