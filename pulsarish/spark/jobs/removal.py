@@ -24,14 +24,19 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.placement import choose_ensemble
 from pulsarish.ledger.reading import read_records
 from pulsarish.ledger.repair.copier import Copied, Copier
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.file_format import BackupWriter, read_backup
 from pulsarish.metadata.records import ClusterRecord
-from pulsarish.model.errors import AlreadyExists, CorruptData, NotAllowed, PulsarishError
+from pulsarish.model.errors import (
+    AlreadyExists,
+    CorruptData,
+    NotAllowed,
+    NotEnoughBookies,
+    PulsarishError,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Segment
 from pulsarish.runtime.modes import DIRECTORY_MODE
 from pulsarish.runtime.seams import Conflict
@@ -376,8 +381,9 @@ async def _remove_one(
 def restore(spark: Any, where: JobCluster, backup: Path) -> Removal:
     """Restore what a removal has removed: the records, then the entries.
 
-    Entries go to the bookies of the records that are alive, otherwise to other bookies. A second
-    call completes an interrupted one. ``removed`` of the result are the restored ledgers.
+    Entries go to the bookies of the records that are alive, otherwise to other bookies: of the
+    ledger's groups, if it has any, and in other domains, as in a change of members. A second call
+    completes an interrupted one. ``removed`` of the result are the restored ledgers.
 
     Raises ``CorruptData`` for an incomplete backup, ``NotEnoughBookies``, ``ServiceNotReady``.
     """
@@ -429,7 +435,7 @@ async def _place(here: ClusterAccess, metadata: LedgerMetadata) -> LedgerMetadat
         return found[0] if same else "there is a ledger of this number already, another one"
     registered = here.bookies.members()
     segments = tuple(
-        Segment(each.first_entry, _members(here, each.members, registered))
+        Segment(each.first_entry, _members(here, metadata, each.members, registered))
         for each in metadata.segments
     )
     placed = msgspec.structs.replace(metadata, segments=segments)
@@ -438,27 +444,40 @@ async def _place(here: ClusterAccess, metadata: LedgerMetadata) -> LedgerMetadat
 
 
 def _members(
-    here: ClusterAccess, members: tuple[str, ...], registered: Sequence[str]
+    here: ClusterAccess,
+    metadata: LedgerMetadata,
+    members: tuple[str, ...],
+    registered: Sequence[str],
 ) -> tuple[str, ...]:
-    """Return the members, with registered bookies in place of missing ones.
+    """Return the members, with registered bookies in place of missing ones: in other domains than
+    the rest of their write quorums, where there are such, and of the ledger's groups.
 
     Raises ``NotEnoughBookies``.
     """
-    gone = [member for member in members if member not in registered]
-    if not gone:
-        return members
-    free = [each for each in here.bookies.candidates() if each.member not in members]
-    new = list(
-        choose_ensemble(
-            free,
-            len(gone),
-            len(gone),
-            len(gone),
-            here.world.random,
-            down_count=here.bookies.down_count(),
-        ).members
-    )
-    return tuple(member if member in registered else new.pop() for member in members)
+    found = list(members)
+    groups = metadata.bookie_groups
+    for index, member in enumerate(members):
+        if member in registered:
+            continue
+        chosen = here.pool.placement.replacement(
+            here.bookies.candidates(),
+            here.bookies.describe(found),
+            index,
+            metadata.write_quorum,
+            groups=groups,
+        )
+        if chosen is None:
+            of_groups = (
+                ""
+                if groups is None
+                else f" of the groups {', '.join((*groups.primary, *groups.secondary))}"
+            )
+            raise NotEnoughBookies(
+                f"ledger {metadata.ledger_id} is not restored: bookie {member} is gone, and no "
+                f"other bookie{of_groups} can take its place"
+            )
+        found[index] = chosen.member
+    return tuple(found)
 
 
 def _batches(rows: Iterable[Any]) -> Iterator[list[tuple[int, bytes]]]:
