@@ -26,6 +26,7 @@ from pulsarish.model.errors import (
     AlreadyExists,
     BookieReadOnly,
     ChecksumError,
+    EntryUnknown,
     InvalidArgument,
     LedgerFenced,
 )
@@ -95,8 +96,12 @@ def _ledger_code(ledger_id: int, state: LocalLedgerState, recovery: bool, read_o
     """Return the code with which a ledger refuses this sender; 0 when it accepts."""
     if not 0 <= ledger_id <= ID_MAX:
         return _BAD_ARGUMENT
-    if not recovery and (state.fenced or state.limbo):
+    if not recovery and state.fenced:
         return LedgerFenced.code
+    if not recovery and state.limbo:
+        # The fence may be among what was lost, so no writer's entry counts here. To the writer
+        # this is one member that failed: a recovery that was told of the fence has the metadata.
+        return EntryUnknown.code
     return BookieReadOnly.code if read_only else _OK
 
 

@@ -448,7 +448,7 @@ class EntryStore:
         for ledger_id, lac in lacs:
             state = self.states.loaded[ledger_id]
             if state.fenced or state.limbo:
-                codes.append(LedgerFenced.code)
+                codes.append(LedgerFenced.code if state.fenced else EntryUnknown.code)
                 continue
             codes.append(0)
             if lac > state.explicit_lac:

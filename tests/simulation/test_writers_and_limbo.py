@@ -96,6 +96,45 @@ def test_a_bookie_in_doubt_about_ids_that_were_never_given_out_is_in_no_new_ledg
     play(scenario)
 
 
+def test_a_member_that_comes_back_in_limbo_to_an_idle_writer_is_replaced() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4)
+        client = await cluster.client()
+        writer, heard = await client.create(3, 3, 2)
+        await client.append(writer, entries(10))
+        await client.do(client.world.clock.sleep(5.0))
+        doubtful = writer.metadata.last_segment.members[0]
+        await into_limbo(cluster, client, cluster.name_of(doubtful))
+        for _ in range(3):
+            await client.append(writer, entries(10))
+            await client.do(client.world.clock.sleep(5.0))
+        assert heard.error is None
+        assert doubtful not in writer.metadata.last_segment.members
+        assert not writer.is_short
+        await client.do(writer.close())
+
+    play(scenario)
+
+
+def test_an_idle_writer_goes_on_without_a_member_in_limbo_that_no_bookie_can_replace() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3)
+        client = await cluster.client()
+        writer, heard = await client.create(3, 3, 2)
+        await client.append(writer, entries(10))
+        await client.do(client.world.clock.sleep(5.0))
+        doubtful = writer.metadata.last_segment.members[0]
+        await into_limbo(cluster, client, cluster.name_of(doubtful))
+        for _ in range(3):
+            await client.append(writer, entries(10))
+            await client.do(client.world.clock.sleep(20.0))
+        assert heard.error is None
+        assert writer.is_short
+        await client.do(writer.close())
+
+    play(scenario)
+
+
 def test_a_member_that_comes_back_in_limbo_does_not_end_the_writer() -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 3)
