@@ -92,6 +92,8 @@ class LocalFiles:
         # Held until the process ends or ``release`` is called: closing the descriptor releases the
         # lock.
         self._locks: dict[str, int] = {}
+        # the directories that were made for each lock, deepest first
+        self._made: dict[str, list[str]] = {}
 
     async def open(
         self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0
@@ -128,9 +130,26 @@ class LocalFiles:
         return await self._lanes.get(_DIRECTORY_LANE).run(job)
 
     async def lock(self, directory: str) -> None:
-        self._locks[directory] = await self._lanes.get(_DIRECTORY_LANE).run(
-            lambda: _lock(directory)
-        )
+        made = await self._lanes.get(_DIRECTORY_LANE).run(lambda: _missing(directory))
+        try:
+            descriptor = await self._lanes.get(_DIRECTORY_LANE).run(lambda: _lock(directory))
+        except OSError:
+            await self._lanes.get(_DIRECTORY_LANE).run(lambda: _remove_empty(made))
+            raise
+        self._locks[directory], self._made[directory] = descriptor, made
+
+    async def unlock(self, directory: str) -> None:
+        descriptor, made = self._locks.pop(directory), self._made.pop(directory)
+
+        def job() -> None:
+            if made:
+                # No other process uses it: it would have had to lock it first.
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(directory, _LOCK_NAME))
+            os.close(descriptor)
+            _remove_empty(made)
+
+        await self._lanes.get(_DIRECTORY_LANE).run(job)
 
     def release(self) -> None:
         """Release the directory locks, for a node that ends while its process lives on (tests,
@@ -139,6 +158,7 @@ class LocalFiles:
         for descriptor in self._locks.values():
             os.close(descriptor)
         self._locks.clear()
+        self._made.clear()
 
 
 class ReadOnlyFiles(LocalFiles):
@@ -166,6 +186,9 @@ class ReadOnlyFiles(LocalFiles):
         raise _read_only(", ".join(paths))
 
     async def lock(self, directory: str) -> None:
+        raise _read_only(directory)
+
+    async def unlock(self, directory: str) -> None:
         raise _read_only(directory)
 
 
@@ -321,6 +344,25 @@ def _close_to_others(directory: str) -> None:
     status = os.stat(directory)
     if status.st_mode & stat.S_IRWXO and status.st_uid == os.geteuid():
         os.chmod(directory, DIRECTORY_MODE)
+
+
+def _missing(directory: str) -> list[str]:
+    """Return the directory and those above it that do not exist, deepest first."""
+    found: list[str] = []
+    path = directory.rstrip("/")
+    while path and not os.path.lexists(path):
+        found.append(path)
+        path = os.path.dirname(path)
+    return found
+
+
+def _remove_empty(directories: Sequence[str]) -> None:
+    """Remove directories, deepest first, up to one that is in use."""
+    for path in directories:
+        try:
+            os.rmdir(path)
+        except OSError:
+            return
 
 
 def _lock(directory: str) -> int:

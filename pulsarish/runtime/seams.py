@@ -204,6 +204,10 @@ class Files(Protocol):
         """
         ...
 
+    async def unlock(self, directory: str) -> None:
+        """Give the lock back. Removes what ``lock`` made, unless something is in it."""
+        ...
+
 
 class KeyValueIndex(Protocol):
     """An ordered index.

@@ -241,6 +241,22 @@ async def a_locked_directory_has_one_holder(env: Env) -> None:
     await env.on("a", lock)
 
 
+async def a_lock_that_was_given_back_can_be_taken(env: Env) -> None:
+    async def work(world: World) -> None:
+        directory = env.path("a", "data")
+        for _ in range(2):
+            await world.files.lock(directory)
+            await world.files.unlock(directory)
+        await world.files.lock(directory)
+        with pytest.raises(Locked, match="data"):
+            await world.files.lock(directory)
+        await world.files.replace(f"{directory}/x", b"x")
+        await world.files.unlock(directory)
+        assert await world.files.list(directory) == ["x"]
+
+    await env.on("a", work)
+
+
 async def free_space_is_told(env: Env) -> None:
     async def work(world: World) -> None:
         await world.files.replace(env.path("a", "d/x"), b"x")
@@ -264,6 +280,7 @@ SCENARIOS = [
     a_renamed_file_keeps_its_bytes,
     remove_and_list,
     a_locked_directory_has_one_holder,
+    a_lock_that_was_given_back_can_be_taken,
     free_space_is_told,
 ]
 

@@ -257,6 +257,10 @@ class SimDisk:
             raise Locked(f"{directory} is held by {holder}")
         self._locks[directory] = process
 
+    def unlock(self, directory: str, process: Process) -> None:
+        if self._locks.get(directory) is process:
+            del self._locks[directory]
+
     # -- space
 
     def used_bytes(self) -> int:

@@ -246,3 +246,12 @@ class SimFiles:
             disk.lock(directory, self._process)
 
         await self._lane(_DIRECTORY_LANE).run(job())
+
+    async def unlock(self, directory: str) -> None:
+        disk = self._disk
+
+        def job() -> Job[None]:
+            yield disk.draw_write_seconds()
+            disk.unlock(directory, self._process)
+
+        await self._lane(_DIRECTORY_LANE).run(job())

@@ -147,3 +147,25 @@ def test_advice_that_a_file_system_refuses_fails_nothing(
         await lanes.close()
 
     asyncio.run(main())
+
+
+def test_a_lock_that_is_given_back_leaves_no_directory_that_it_made(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+
+    async def work() -> None:
+        lanes = Lanes(OutsideWork())
+        locks = files.LocalFiles(lanes)
+        for name in ("deep/new/a", "deep/new/b", "there"):
+            await locks.lock(f"{tmp_path}/{name}")
+        await locks.unlock(f"{tmp_path}/deep/new/b")
+        assert os.listdir(tmp_path / "deep" / "new") == ["a"]
+        await locks.unlock(f"{tmp_path}/deep/new/a")
+        # What makes the directories above a file or one that cannot be made leaves none, either.
+        with pytest.raises(OSError, match="file"):
+            await locks.lock(f"{tmp_path}/file/x")
+        await locks.unlock(f"{tmp_path}/there")
+        await lanes.close()
+
+    asyncio.run(work())
+    assert sorted(os.listdir(tmp_path)) == ["file", "there"]
