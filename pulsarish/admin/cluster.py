@@ -351,6 +351,30 @@ class Bookies:
         query = {"directory": directory}
         return self._transport.record("GET", "bookies", "removed-volumes", bookie, query=query)
 
+    def add_volume(
+        self, bookie: str, *, journal_directory: str, ledger_directory: str, index_directory: str
+    ) -> Record:
+        """Have a bookie that runs take one more volume: three empty directories, which it makes
+        where they are missing. It checks them first.
+
+        Returns what ``volume_addition`` returns, at once. Raises ``NotFound``, ``ServiceNotReady``.
+        """
+        query = {
+            "directory": ledger_directory,
+            "journalDirectory": journal_directory,
+            "indexDirectory": index_directory,
+        }
+        return self._transport.record("PUT", "bookies", "added-volumes", bookie, query=query)
+
+    def volume_addition(self, bookie: str, directory: str) -> Record:
+        """Return whether the volume with a ledger ``directory`` is ``adding`` or ``added``, and the
+        ``refusal`` of the last attempt.
+
+        Raises ``NotFound``, ``ServiceNotReady``.
+        """
+        query = {"directory": directory}
+        return self._transport.record("GET", "bookies", "added-volumes", bookie, query=query)
+
     def ledgers(self, bookie: str, *, after: int = -1, only: Sequence[int] = ()) -> Record:
         """Return a page of the ledgers that name a bookie: those above ``after``, or those of
         ``only``, at most 200, without a look at all others.

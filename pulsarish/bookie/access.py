@@ -31,6 +31,7 @@ PERMISSIONS: Final[dict[str, frozenset[str]]] = {
     "bookie.change_trash": _OWNERS,
     "bookie.collect_garbage": _OWNERS,
     "bookie.volume": _OWNERS,
+    "bookie.add_volume": _OWNERS,
     "bookie.status": _AUDITORS,
 }
 """The roles that may use each call and stream. What has no row is for no one."""

@@ -9,7 +9,7 @@ continues to serve, and only deletion stops (rule 19).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -37,11 +37,13 @@ from pulsarish.bookie.space import (
 from pulsarish.bookie.store import EntryStore, has_data, how_to_rebuild, open_store
 from pulsarish.bookie.trash import Trash
 from pulsarish.bookie.tree_memory import remembered_age
+from pulsarish.bookie.unlisted_volumes import options_of, with_unlisted
 from pulsarish.bookie.volume import Volume, VolumeTasks, uncordoned
+from pulsarish.bookie.volume_addition import VolumeAdditions
 from pulsarish.bookie.volume_drains import VolumeDrains
 from pulsarish.bookie.volume_garbage import VolumesGarbage
 from pulsarish.bookie.volume_removal import VolumeRemovals
-from pulsarish.bookie.volume_start import open_volumes
+from pulsarish.bookie.volume_start import count_together, open_volumes
 from pulsarish.bookie.volumes import Volumes
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
@@ -113,12 +115,14 @@ class Bookie:
         self._several: Volumes | None = None
         self._drains: VolumeDrains | None = None
         self._removals: VolumeRemovals | None = None
+        self._additions: VolumeAdditions | None = None
         self._service: BookieService | None = None
         self._registrar: Registrar | None = None
         self._operator: OperatorReadOnly | None = None
         self._registration: BookieRegistration | None = None
         self.upkeep: list[Upkeep] = []
         """Of each volume."""
+        self._collectors: list[GarbageCollector] = []
         self._listeners: list[Listener] = []
         self.auto_recovery: AutoRecovery | None = None
         """The auto-recovery that runs in this process, if any."""
@@ -272,8 +276,13 @@ class Bookie:
         ``CorruptData`` for damage to what was promised, ``MetadataUnavailable``, and ``OSError``
         for an address in use.
         """
-        world, config = self._world, self.config
-        config.validate()
+        world = self._world
+        self.config.validate()
+        # The cookie says which volumes there are, and how far their journals have to reach. From an
+        # older tree it would demand too little.
+        await self._records.sync(paths.cookie(self.config.bookie_id))
+        unlisted = await self._name_unlisted()
+        config = self.config
         unusable = await self._lock_directories()
         await check_not_being_restored(self._records)
         self._age = await remembered_age(
@@ -284,10 +293,7 @@ class Bookie:
             lambda: [volume.config.ledger_path for volume in self.live],
         )
         guarded = Records(world.metadata, world.clock, world.random, guard=self._age)
-        # The cookie says how far the journal has to reach. From an older tree it would demand too
-        # little.
-        await self._records.sync(paths.cookie(config.bookie_id))
-        cookie = await self._open(guarded, unusable)
+        cookie = await self._open(guarded, unusable, unlisted)
         self.instance_id = cookie.instance_id
         if self._several is not None:
             self._drains = VolumeDrains(
@@ -303,6 +309,15 @@ class Bookie:
                 world.tasks,
                 cookie,
             )
+            self._additions = VolumeAdditions(
+                self._several,
+                world,
+                guarded,
+                cookie,
+                config,
+                ledgers_given_out=partial(_ledgers_given_out, guarded),
+                take_in=partial(self._take_in, guarded),
+            )
         await self._look_at_space()
         self._operator = OperatorReadOnly(
             self._records, world.clock, self.instance_id, self._follow_operator
@@ -310,7 +325,7 @@ class Bookie:
         await self._operator.read()
         ledgers = LedgerStore(self._records, world.clock)
         self.upkeep = [self._upkeep_of(volume, guarded, cookie, ledgers) for volume in self.volumes]
-        collectors = [each.garbage for each in self.upkeep]
+        collectors = self._collectors = [each.garbage for each in self.upkeep]
         self._service = BookieService(
             self.entries,
             collectors[0] if self._several is None else VolumesGarbage(self.volumes, collectors),
@@ -321,6 +336,7 @@ class Bookie:
             lambda: self.free_bytes,
             self._access,
             self._removals,
+            self._additions,
         )
         service = self._service
         listener = await world.connections.serve(
@@ -387,6 +403,22 @@ class Bookie:
             ledgers=self.entries.ledgers_count,
         )
 
+    async def _name_unlisted(self) -> list[str]:
+        """Take the volumes that were added while the bookie ran into the configuration. Return the
+        ledger directories of those that its lists do not name.
+        """
+        found = await self._records.get(paths.cookie(self.config.bookie_id), Cookie)
+        stored = None if found is None else found[0]
+        self.config, unlisted = await with_unlisted(self._world.files, self.config, stored)
+        if unlisted:
+            self.config.validate()
+            _log.warning(
+                "volumes that were added while the bookie ran are not in its lists, and are used: "
+                "give the options that name them",
+                options=options_of(self.config),
+            )
+        return unlisted
+
     async def _lock_directories(self) -> dict[str, str]:
         """Lock all directories. Return those of several volumes that cannot be used, and why."""
         unusable: dict[str, str] = {}
@@ -399,20 +431,23 @@ class Bookie:
                 unusable[directory] = str(error)
         return unusable
 
-    async def _open(self, guarded: Records, unusable: Mapping[str, str]) -> Cookie:
+    async def _open(
+        self, guarded: Records, unusable: Mapping[str, str], unlisted: Sequence[str]
+    ) -> Cookie:
         """Open the volumes whose cookies agree, and replay their journals. Return the bookie's
         cookie in the metadata.
         """
         world, config = self._world, self.config
         given_out = partial(_ledgers_given_out, guarded)
         found = await self._records.get(paths.cookie(config.bookie_id), Cookie)
-        if len(config.volumes()) > 1 or (found is not None and found[0].volumes):
+        if config.journal_directories or (found is not None and found[0].volumes):
             self._several, cookie = await open_volumes(
                 world,
                 self._records,
                 guarded,
                 config,
                 unusable,
+                unlisted=unlisted,
                 ledgers_given_out=given_out,
                 on_change=self._follow_operator,
             )
@@ -451,6 +486,23 @@ class Bookie:
         await volume.opened(store)
         self.volumes = [volume]
         return cookie
+
+    async def _take_in(self, guarded: Records, volume: Volume, cookie: Cookie) -> None:
+        """Have a volume that was opened while the bookie runs take ledgers. Raises what
+        ``VolumeHomes.join`` raises.
+        """
+        assert self._several is not None, "a bookie with one volume gets no other one"
+        await self._look_at_space_of(volume)
+        count_together([self.store, volume.store])
+        ledgers = LedgerStore(self._records, self._world.clock)
+        upkeep = self._upkeep_of(volume, guarded, cookie, ledgers)
+
+        def joined() -> None:
+            self.upkeep.append(upkeep)
+            self._collectors.append(upkeep.garbage)
+
+        await self._several.join(volume, joined)
+        self._keep_up(volume, upkeep)
 
     def _upkeep_of(
         self, volume: Volume, guarded: Records, cookie: Cookie, ledgers: LedgerStore
@@ -532,6 +584,8 @@ class Bookie:
         """Write everything out, close, and note how far the journals reach."""
         if self._several is not None:
             self._several.is_closing = True
+        if self._additions is not None:
+            await self._additions.stop()
         for volume, upkeep in zip(self.volumes, self.upkeep, strict=False):
             await upkeep.scrubber.stop()
             if volume.failure is not None:

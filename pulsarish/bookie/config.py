@@ -5,6 +5,7 @@ Names are BookKeeper's in snake case with the unit last.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -521,6 +522,22 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
                 strict=True,
             )
         ]
+
+    def with_volume(self, directories: Sequence[str]) -> BookieConfig:
+        """Return the configuration with one more volume: its journal, ledger and index directory.
+
+        The options of one volume become lists.
+        """
+        journal, ledger, index = directories
+        return msgspec.structs.replace(
+            self,
+            journal_directory="",
+            ledger_directory="",
+            index_directory="",
+            journal_directories=(*(self.journal_directories or (self.journal_path,)), journal),
+            ledger_directories=(*(self.ledger_directories or (self.ledger_path,)), ledger),
+            index_directories=(*(self.index_directories or (self.index_path,)), index),
+        )
 
     def validate(self) -> None:
         """Raise ``ConfigError`` for settings that do not fit together."""

@@ -87,7 +87,8 @@ class JournalPosition:
                 name: msgspec.structs.replace(record, is_lost=record.is_lost or name in lost)
                 for name, record in cookie.volumes.items()
             }
-            mine = volumes[self._volume]
+            # An older cookie, which was put back, may not have it.
+            mine = volumes.get(self._volume, self._cookie.volumes[self._volume])
             volumes[self._volume] = msgspec.structs.replace(
                 mine, journal_position=max(position, mine.journal_position), is_opened=True
             )

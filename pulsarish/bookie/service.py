@@ -23,6 +23,8 @@ from pulsarish.bookie.call_guard import guarded
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.store import EntryStore
+from pulsarish.bookie.unlisted_volumes import how_to_give_lists
+from pulsarish.bookie.volume_addition import AdditionState, VolumeAdditions
 from pulsarish.bookie.volume_garbage import VolumesGarbage
 from pulsarish.bookie.volume_removal import VolumeRemovals
 from pulsarish.bookie.volumes import Volumes
@@ -87,12 +89,14 @@ class BookieService:
         free_bytes: Callable[[], int],
         access: Access,
         removals: VolumeRemovals | None = None,
+        additions: VolumeAdditions | None = None,
     ) -> None:
         self._access = access
         self._open: dict[Stream, Member | None] = {}
         self._store = store
         self._garbage = garbage
         self._removals = removals
+        self._additions = additions
         self._age = age
         self._tasks = tasks
         self._clock = clock
@@ -124,6 +128,7 @@ class BookieService:
             "bookie.change_trash": self._change_trash,
             "bookie.collect_garbage": self._collect_garbage,
             "bookie.volume": self._volume,
+            "bookie.add_volume": self._add_volume,
             "bookie.status": self._status,
         }
         return {name: guarded(name, handler, self._access) for name, handler in handlers.items()}
@@ -538,6 +543,22 @@ class BookieService:
             removing=removal.is_running,
             removed=removal.is_removed,
             refusal=removal.refusal,
+        ).SerializeToString()
+
+    async def _add_volume(self, request: bytes) -> bytes:
+        asked = pb.AddVolumeRequest.FromString(request)
+        code = self._refusal(asked.instance_id)
+        if code:
+            return pb.AddVolumeResponse(code=code, message=self._reason(code)).SerializeToString()
+        directories = (asked.journal_directory, asked.ledger_directory, asked.index_directory)
+        if self._additions is None:
+            state = AdditionState(refusal=how_to_give_lists(self._config))
+        elif asked.add:
+            state = self._additions.begin(directories)
+        else:
+            state = self._additions.state(asked.ledger_directory)
+        return pb.AddVolumeResponse(
+            adding=state.is_running, added=state.is_added, refusal=state.refusal
         ).SerializeToString()
 
     async def _status(self, _request: bytes) -> bytes:

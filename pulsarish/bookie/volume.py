@@ -51,6 +51,10 @@ class Volume:
         self._store = store
 
     @property
+    def is_open(self) -> bool:
+        return self._store is not None
+
+    @property
     def store(self) -> EntryStore:
         assert self._store is not None, "the volume is not open"
         return self._store
@@ -132,6 +136,9 @@ class VolumeFiles:
 
     async def lock(self, directory: str) -> None:
         await self._files.lock(directory)
+
+    async def unlock(self, directory: str) -> None:
+        await self._files.unlock(directory)
 
 
 class VolumeTasks:

@@ -12,7 +12,7 @@ volume since. An empty triple of directories beside all known volumes is a new v
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,7 +31,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Files
 from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["AgreedVolumes", "agree_on_volumes"]
+__all__ = ["AgreedVolumes", "agree_on_volumes", "write_cookies"]
 
 _log = get_logger("bookie.volumes")
 _FIRST: Final = ""
@@ -77,10 +77,13 @@ async def agree_on_volumes(
     rng: random.Random,
     config: BookieConfig,
     unusable: Mapping[str, str],
+    unlisted: Collection[str],
 ) -> AgreedVolumes:
     """Compare the cookies of all volumes with the metadata, and make those of new volumes.
 
-    ``unusable``: directories that could not be locked, and why.
+    Args:
+        unusable: directories that could not be locked, and why.
+        unlisted: the ledger directories of volumes that the lists of the options do not name.
 
     Raises ``ConfigError``, ``MetadataUnavailable``, ``CorruptData``.
     """
@@ -105,6 +108,11 @@ async def agree_on_volumes(
             stored.journal_position,
         )
     }
+    for triple in triples:
+        for cookie in triple.cookies:
+            # The metadata may have come back older.
+            for name, record in cookie.volumes.items() if cookie is not None else ():
+                known.setdefault(name, record)
     for name in [name for triple in triples for name in triple.lost if name in known]:
         # The metadata may not have learned of it.
         known[name] = msgspec.structs.replace(known[name], is_lost=True)
@@ -119,11 +127,15 @@ async def agree_on_volumes(
             continue
         name = names[0]
         if name not in known:
-            await _write_cookies(files, stored, name, triple.config)
+            await write_cookies(files, stored, name, triple.config)
             known[name] = VolumeRecord(tuple(triple.config.paths))
             _log.warning("a volume is added", volume=name, directories=triple.where)
         agreed.usable.append((name, triple.config))
-        known[name] = msgspec.structs.replace(known[name], directories=tuple(triple.config.paths))
+        known[name] = msgspec.structs.replace(
+            known[name],
+            directories=tuple(triple.config.paths),
+            is_unlisted=triple.config.ledger_path in unlisted,
+        )
     if not any(each.has_data for each in named.values()):
         await refuse_if_promised(records, stored, [each.where for each in triples])
     agreed.cookie = msgspec.structs.replace(stored, volumes=known)
@@ -165,7 +177,7 @@ async def _first_start(
         )
         assert decided is None, "the metadata have no cookie"
         name = f"{rng.getrandbits(32):08x}" if known else _FIRST
-        await _write_cookies(files, wanted, name, triple.config)
+        await write_cookies(files, wanted, name, triple.config)
         known[name] = VolumeRecord(tuple(triple.config.paths))
         agreed.usable.append((name, triple.config))
     agreed.cookie = msgspec.structs.replace(wanted, volumes=known)
@@ -281,7 +293,8 @@ def _miss(
         )
 
 
-async def _write_cookies(files: Files, cookie: Cookie, name: str, config: BookieConfig) -> None:
+async def write_cookies(files: Files, cookie: Cookie, name: str, config: BookieConfig) -> None:
+    """Write the cookies of a volume with this name into its directories. Raises ``OSError``."""
     own = msgspec.structs.replace(
         cookie,
         journal_directory=config.journal_path,

@@ -76,7 +76,8 @@ class VolumesGarbage:
     def _have_ended(self, rounds: Sequence[int]) -> bool:
         return all(
             volume.failure is not None or one.ended >= wanted
-            for volume, one, wanted in zip(self._volumes, self._all, rounds, strict=True)
+            # A volume that was added since is not waited for.
+            for volume, one, wanted in zip(self._volumes, self._all, rounds, strict=False)
         )
 
     @property

@@ -155,7 +155,7 @@ class VolumeHomes:
         """
         if volume.failure is not None:
             return True
-        if not self.is_serving:
+        if not self.is_serving or volume not in self.volumes:
             volume.failure = error
             return True
         if self.is_closing or self.live == [volume] or is_full(error):
@@ -213,6 +213,36 @@ class VolumeHomes:
                 volume=volume.name,
                 ledgers_below=self.limbo_below,
             )
+            self._on_change()
+
+    async def join(self, volume: Volume, on_joined: Callable[[], None]) -> None:
+        """Give new ledgers to one more volume, which is open and has had none.
+
+        ``on_joined`` is called before it gets the first one. Raises ``BookieIOError`` when it has
+        failed, or the bookie is closing, and ``OSError``: it is not used then.
+        """
+        async with self._settling:
+            limbos = [each.store.limbo for each in self.volumes if each.failure is None]
+            times = max(limbo.times for limbo in limbos)
+            lost = list(dict.fromkeys(name for limbo in limbos for name in limbo.lost))
+            if times or lost:
+                # What the others are in doubt about, this one must not deny.
+                await volume.store.limbo.doubt_absent(
+                    max(limbo.below for limbo in limbos),
+                    "the bookie is in limbo, or has lost a volume",
+                    lost=lost,
+                    times=times,
+                )
+            volume.store.states.enter_limbo()
+            if volume.failure is not None:
+                raise BookieIOError(str(volume.failure))
+            if self.is_closing:
+                raise BookieIOError("the bookie stops")
+            # Nothing is awaited from here on.
+            self.volumes.append(volume)
+            self._configured += volume.config.paths
+            self._epoch += 1
+            on_joined()
             self._on_change()
 
     def take_out(self, volume: Volume) -> None:

@@ -9,7 +9,7 @@ such id, so a new volume, or one beside a volume that has given up a part of its
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.replay import make_room_to_start
 from pulsarish.bookie.store import EntryStore, how_to_rebuild, open_store
+from pulsarish.bookie.unlisted_volumes import note_unlisted
 from pulsarish.bookie.volume import Volume, VolumeFiles, VolumeTasks
 from pulsarish.bookie.volume_cookies import agree_on_volumes
 from pulsarish.bookie.volumes import Volumes
@@ -28,7 +29,7 @@ from pulsarish.runtime.disk_errors import is_full
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import IndexCorrupt, World
 
-__all__ = ["open_volumes"]
+__all__ = ["count_together", "open_volume", "open_volumes"]
 
 _log = get_logger("bookie.volumes")
 
@@ -40,6 +41,7 @@ async def open_volumes(
     config: BookieConfig,
     unusable: Mapping[str, str],
     *,
+    unlisted: Collection[str],
     ledgers_given_out: Callable[[], Awaitable[int]],
     on_change: Callable[[], None],
 ) -> tuple[Volumes, Cookie]:
@@ -47,6 +49,7 @@ async def open_volumes(
 
     Args:
         unusable: directories that could not be locked, and why.
+        unlisted: the ledger directories of volumes that the lists of the options do not name.
         ledgers_given_out: returns an id above those of all ledgers.
         on_change: called when a volume fails while the bookie runs.
 
@@ -55,7 +58,7 @@ async def open_volumes(
     """
     start = _Start(world, guarded, config, ledgers_given_out)
     agreed = await agree_on_volumes(
-        world.files, records, guarded, world.clock, world.random, config, unusable
+        world.files, records, guarded, world.clock, world.random, config, unusable, unlisted
     )
     # What this start gives up is noted as lost once the others know it durably.
     start.known = {
@@ -88,7 +91,14 @@ async def open_volumes(
     lost = dict(agreed.lost)
     for volume in volumes.volumes:
         try:
-            await _open(world, volumes, volume, agreed.cookie, start, times)
+            await open_volume(
+                world,
+                volumes,
+                volume,
+                ledgers_given_out=ledgers_given_out,
+                durable_below=start.known[volume.name].journal_position,
+                limbo_times=times,
+            )
         except (OSError, BookieIOError, CorruptData) as error:
             if config.volume_loss != "limbo" or is_full(error):
                 raise
@@ -105,7 +115,7 @@ async def open_volumes(
             f"none of the volumes of bookie {config.bookie_id} can be opened: "
             + "; ".join(lost.values())
         )
-    _count_together([volume.store for volume in volumes.live])
+    count_together([volume.store for volume in volumes.live])
     limbos = [volume.store.limbo for volume in volumes.live]
     if lost:
         # After the replay: what a volume had in its journal only is there, and in no doubt.
@@ -114,8 +124,11 @@ async def open_volumes(
     await _share(limbos)
     for volume in volumes.live:
         volume.store.states.enter_limbo()
+    cookie = msgspec.structs.replace(agreed.cookie, volumes=start.known)
+    for volume in volumes.live:
+        await note_unlisted(world.files, volume.config.ledger_path, cookie)
     volumes.begin(lost)
-    return volumes, msgspec.structs.replace(agreed.cookie, volumes=start.known)
+    return volumes, cookie
 
 
 class _Start:
@@ -176,9 +189,16 @@ async def _limbo(world: World, config: BookieConfig) -> Limbo:
     return limbo
 
 
-async def _open(
-    world: World, volumes: Volumes, volume: Volume, cookie: Cookie, start: _Start, times: int
+async def open_volume(
+    world: World,
+    volumes: Volumes,
+    volume: Volume,
+    *,
+    ledgers_given_out: Callable[[], Awaitable[int]],
+    durable_below: int = 0,
+    limbo_times: int = 0,
 ) -> None:
+    """Open the store of one of several volumes, as ``open_store``."""
     files = VolumeFiles(world.files, volume.name)
     await make_room_to_start(files, volume.config)
     try:
@@ -189,17 +209,17 @@ async def _open(
             rng=world.random,
             open_index=world.open_index,
             config=volume.config,
-            instance_id=cookie.instance_id,
-            ledgers_given_out=start.ledgers_given_out,
-            durable_below=start.known[volume.name].journal_position,
-            limbo_times=times,
+            instance_id=volumes.instance_id,
+            ledgers_given_out=ledgers_given_out,
+            durable_below=durable_below,
+            limbo_times=limbo_times,
         )
     except IndexCorrupt as error:
         raise BookieIOError(f"{error.strerror}. {how_to_rebuild(volume.config)}") from error
     await volume.opened(store)
 
 
-def _count_together(stores: Sequence[EntryStore]) -> None:
+def count_together(stores: Sequence[EntryStore]) -> None:
     """Let all volumes count into the same histograms."""
     first = stores[0]
     for store in stores[1:]:

@@ -26,6 +26,7 @@ from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.framing import slice_records, split_records
 
 __all__ = [
+    "AdditionState",
     "BookieControl",
     "EntriesAnswer",
     "FenceAnswer",
@@ -95,6 +96,15 @@ class VolumeState(NamedTuple):
     removed: bool = False
     refusal: str = ""
     """Why the last attempt to remove it did not."""
+
+
+class AdditionState(NamedTuple):
+    """How far the addition of a volume to a bookie is."""
+
+    adding: bool
+    added: bool
+    refusal: str
+    """Why the last attempt did not add it."""
 
 
 class TrashedLedger(NamedTuple):
@@ -429,6 +439,26 @@ class BookieControl:
             removed=answer.removed,
             refusal=answer.refusal,
         )
+
+    async def add_volume(
+        self, member: str, directories: Sequence[str], *, add: bool = False
+    ) -> AdditionState:
+        """Return how far the addition of a volume to one bookie is.
+
+        ``directories``: its journal, ledger and index directory. ``add``: have the addition begin.
+        """
+        journal, ledger, index = directories
+        request = pb.AddVolumeRequest(
+            instance_id=member,
+            journal_directory=journal,
+            ledger_directory=ledger,
+            index_directory=index,
+            add=add,
+        )
+        answer = await self._ask(member, "bookie.add_volume", request, pb.AddVolumeResponse)
+        if answer.code:
+            raise NoAnswer(f"bookie {member} adds no volume: {answer.message}")
+        return AdditionState(answer.adding, answer.added, answer.refusal)
 
     async def recovery_read(
         self, member: str, ledger_id: int, first: int, last: int, max_bytes: int

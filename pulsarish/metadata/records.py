@@ -78,6 +78,7 @@ class VolumeRecord(msgspec.Struct, frozen=True):
     is_opened: bool = False  # it has had data
     is_lost: bool = False  # it was given up for good
     is_removed: bool = False  # by an operator, when nothing needed it any more; it is lost, too
+    is_unlisted: bool = False  # added while the bookie ran, and not in the lists of its options yet
 
 
 class Cookie(msgspec.Struct, frozen=True):
@@ -94,7 +95,10 @@ class Cookie(msgspec.Struct, frozen=True):
     journal_position: int = 0  # in metadata: all records of the journal below this one were durable
     limbo_times: int = 0  # in metadata: how often the bookie was in limbo
     volume: str = ""  # in a directory: the volume's name; empty: the first or only one
-    volumes: dict[str, VolumeRecord] = {}  # in metadata, by name; empty: there is only one
+    volumes: dict[str, VolumeRecord] = {}
+    """By name. In metadata: all; empty: there is only one. In a ledger directory: the unlisted
+    ones, so that a start finds them also when the metadata came back older.
+    """
 
 
 class BookieRegistration(msgspec.Struct, frozen=True):

@@ -26,10 +26,14 @@ from tests.support.worlds import run_in_production_loop
 
 
 class Process:
-    """A bookie process over one data directory, with embedded metadata beside it."""
+    """A bookie process over one data directory, with embedded metadata beside it.
 
-    def __init__(self, home: Path) -> None:
+    ``more``: further settings.
+    """
+
+    def __init__(self, home: Path, *more: str) -> None:
         self.home = home
+        self.more = more
         self.address = self.http_address = ""
         self.process: subprocess.Popen[str] | None = None
 
@@ -43,6 +47,7 @@ class Process:
             "journal_file_size_bytes=1048576",
             "write_cache_size_bytes=1048576",
             "checkpoint_interval_seconds=0.2",
+            *self.more,
         ]
         command = [
             sys.executable,

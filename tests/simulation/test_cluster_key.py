@@ -33,6 +33,7 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "bookie.list_trash": (pb.ListTrashRequest(), pb.ListTrashResponse),
     "bookie.change_trash": (pb.ChangeTrashRequest(), pb.ChangeTrashResponse),
     "bookie.collect_garbage": (pb.CollectGarbageRequest(), pb.CollectGarbageResponse),
+    "bookie.add_volume": (pb.AddVolumeRequest(add=True), pb.AddVolumeResponse),
     "bookie.volume": (pb.VolumeRequest(), pb.VolumeResponse),
     "bookie.write_lacs": (pb.WriteLacsRequest(), None),
     "bookie.status": (pb.StatusRequest(), None),
@@ -119,6 +120,7 @@ OWNERS_ALONE = {
     "bookie.change_trash",
     "bookie.collect_garbage",
     "bookie.volume",
+    "bookie.add_volume",
 }
 CHANGES = {"bookie.add", "bookie.fence", "bookie.recovery_read", "bookie.clear_limbo"}
 LISTS = {"bookie.list_ledgers", "bookie.list_entries", "bookie.status"}

@@ -47,6 +47,7 @@ from pulsarish.broker.http.routes.tenant_routes import TenantRoutes
 from pulsarish.broker.http.routes.topic_policy_routes import TopicPolicyRoutes
 from pulsarish.broker.http.routes.topic_routes import TopicRoutes
 from pulsarish.broker.http.routes.trash_routes import TrashRoutes
+from pulsarish.broker.http.routes.volume_addition_routes import VolumeAdditionRoutes
 from pulsarish.broker.http.routes.volume_drain_routes import VolumeDrainRoutes
 from pulsarish.broker.http.routes.volume_removal_routes import VolumeRemovalRoutes
 from pulsarish.broker.listeners import Listeners
@@ -145,6 +146,7 @@ class Admin:
             *CordonRoutes(records, config.managed_ledger).routes(),
             *VolumeDrainRoutes(records, ledgers, config.managed_ledger).routes(),
             *VolumeRemovalRoutes(records, ledgers).routes(),
+            *VolumeAdditionRoutes(records, ledgers).routes(),
             *RebalanceRoutes(records, world.clock).routes(),
             *RecoverRoutes(records, ledgers).routes(),
             *RepairRoutes(records, world.clock).routes(),

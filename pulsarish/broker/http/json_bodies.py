@@ -457,6 +457,19 @@ class VolumeRemovalBody(msgspec.Struct, rename="camel"):
     refusal: str
 
 
+class VolumeAdditionBody(msgspec.Struct, rename="camel"):
+    """Whether a volume is ``adding`` or ``added``. ``refusal`` says why the last attempt did not
+    add it.
+    """
+
+    bookie_id: str
+    instance_id: str
+    directory: str
+    adding: bool
+    added: bool
+    refusal: str
+
+
 class BookieLedgerBody(msgspec.Struct, rename="camel"):
     """A ledger that names a bookie: how many entries the bookie should hold of it, without those of
     an open end; whether it is to leave the ledger, and why it has not yet.

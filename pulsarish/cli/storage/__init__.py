@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pulsarish.cli.groups import Group
+from pulsarish.cli.storage.additions import add_volume
 from pulsarish.cli.storage.cookies import cookie
 from pulsarish.cli.storage.cordons import cordon, uncordon
 from pulsarish.cli.storage.drains import drain
@@ -25,8 +26,8 @@ def storage() -> None:
 
     Give each command the options of the bookie: its file, its environment or --set. The commands
     that only read take no lock and write nothing, so the bookie may run meanwhile. What its last
-    checkpoint has not written yet is in the journal only. `cordon`, `uncordon`, `drain` and
-    `remove-volume` ask a broker.
+    checkpoint has not written yet is in the journal only. `cordon`, `uncordon`, `drain`,
+    `remove-volume` and `add-volume` ask a broker.
 
     \b
     Examples:
@@ -38,6 +39,7 @@ def storage() -> None:
 
 
 for _command in (
+    add_volume,
     cookie,
     cordon,
     drain,

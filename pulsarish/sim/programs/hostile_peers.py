@@ -234,6 +234,16 @@ def _bookie_calls(instance_id: str, ledger_id: int, wild: int) -> list[tuple[str
                 instance_id=instance_id, directory="/data/ledgers", remove=True
             ),
         ),
+        (
+            "bookie.add_volume",
+            bookie_pb2.AddVolumeRequest(
+                instance_id=instance_id,
+                journal_directory="/new/journal",
+                ledger_directory="/new/ledgers",
+                index_directory="/new/index",
+                add=True,
+            ),
+        ),
     ]
 
 

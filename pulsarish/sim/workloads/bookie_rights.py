@@ -30,7 +30,13 @@ _ADDRESS: Final = "bookie0:3182"
 _READS: Final = frozenset({"bookie.read", "bookie.read_lac"})
 _LISTS: Final = frozenset({"bookie.list_ledgers", "bookie.list_entries", "bookie.status"})
 _OPERATIONS: Final = frozenset(
-    {"bookie.list_trash", "bookie.change_trash", "bookie.collect_garbage", "bookie.volume"}
+    {
+        "bookie.list_trash",
+        "bookie.change_trash",
+        "bookie.collect_garbage",
+        "bookie.volume",
+        "bookie.add_volume",
+    }
 )
 _REPAIRS: Final = frozenset(
     {"bookie.add", "bookie.fence", "bookie.recovery_read", "bookie.clear_limbo"}
@@ -65,6 +71,7 @@ _REQUESTS: Final[Mapping[str, Callable[[str, int], Message]]] = {
     ),
     "bookie.collect_garbage": lambda to, _: pb.CollectGarbageRequest(instance_id=to),
     "bookie.volume": lambda to, _: pb.VolumeRequest(instance_id=to, directory="/none"),
+    "bookie.add_volume": lambda to, _: pb.AddVolumeRequest(instance_id=to, add=True),
     "bookie.status": lambda _to, _ledger: pb.StatusRequest(),
 }
 _STREAMS: Final = ("bookie.add", "bookie.read")

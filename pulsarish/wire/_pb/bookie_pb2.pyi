@@ -31,6 +31,34 @@ class AddResponse(_message.Message):
     ledgers: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, answered: _Optional[int] = ..., ledgers: _Optional[_Iterable[int]] = ..., firsts: _Optional[_Iterable[int]] = ..., lasts: _Optional[_Iterable[int]] = ..., codes: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class AddVolumeRequest(_message.Message):
+    __slots__ = ["add", "index_directory", "instance_id", "journal_directory", "ledger_directory"]
+    ADD_FIELD_NUMBER: _ClassVar[int]
+    INDEX_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    add: bool
+    index_directory: str
+    instance_id: str
+    journal_directory: str
+    ledger_directory: str
+    def __init__(self, instance_id: _Optional[str] = ..., journal_directory: _Optional[str] = ..., ledger_directory: _Optional[str] = ..., index_directory: _Optional[str] = ..., add: bool = ...) -> None: ...
+
+class AddVolumeResponse(_message.Message):
+    __slots__ = ["added", "adding", "code", "message", "refusal"]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    ADDING_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    added: bool
+    adding: bool
+    code: int
+    message: str
+    refusal: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., adding: bool = ..., added: bool = ..., refusal: _Optional[str] = ...) -> None: ...
+
 class ChangeTrashRequest(_message.Message):
     __slots__ = ["instance_id", "ledgers", "restore"]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]

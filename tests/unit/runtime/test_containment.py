@@ -27,7 +27,12 @@ PACKAGE = Path(__file__).resolve().parents[3] / "pulsarish"
 USERS = {
     Critical.MAIN: {"sim/world/nodes.py", "sim/mutants/containment.py"},
     Critical.JOURNAL: {"bookie/journal/journal.py"},
-    Critical.CHECKPOINT: {"bookie/bookie.py", "bookie/volume_homes.py", "bookie/volume_removal.py"},
+    Critical.CHECKPOINT: {
+        "bookie/bookie.py",
+        "bookie/volume_addition.py",
+        "bookie/volume_homes.py",
+        "bookie/volume_removal.py",
+    },
     Critical.GARBAGE: {"bookie/bookie.py"},
     Critical.SPACE: {"bookie/bookie.py"},
     Critical.REGISTRATION: {"bookie/bookie.py", "broker/ownership/registry.py"},

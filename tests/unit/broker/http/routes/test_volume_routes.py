@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from pulsarish.broker.http.route import Call
+from pulsarish.broker.http.routes.volume_addition_routes import VolumeAdditionRoutes
 from pulsarish.broker.http.routes.volume_drain_routes import VolumeDrainRoutes
 from pulsarish.broker.http.routes.volume_removal_routes import VolumeRemovalRoutes
-from pulsarish.ledger.bookie_control import NoAnswer, VolumeState
+from pulsarish.ledger.bookie_control import AdditionState, NoAnswer, VolumeState
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
@@ -43,14 +44,34 @@ class Control:
         return self.state
 
 
+class AddControl:
+    """Answers for a bookie that is asked to add volumes."""
+
+    def __init__(self) -> None:
+        self.answers: list[AdditionState] = []
+        self.asked: list[tuple[str, tuple[str, ...], bool]] = []
+
+    @property
+    def control(self) -> AddControl:
+        return self
+
+    async def add_volume(
+        self, member: str, directories: tuple[str, ...], *, add: bool = False
+    ) -> AdditionState:
+        self.asked.append((member, directories, add))
+        if not self.answers:
+            raise NoAnswer("it is silent")
+        return self.answers.pop(0)
+
+
 def cookie_with(volumes: dict[str, VolumeRecord]) -> Cookie:
     return Cookie("b1", "b1~1", "c", "", "/a/ledgers", "", 0, volumes=volumes)
 
 
-async def ask(routes: Any, method: str, directory: str) -> dict[str, Any]:
+async def ask(routes: Any, method: str, directory: str, **more: str) -> dict[str, Any]:
     (route,) = [each for each in routes.routes() if each.method == method]
     request = HttpRequest(method, route.pattern, {}, {}, b"", ())
-    call = Call(request, "", {"bookie": "b1", "directory": directory})
+    call = Call(request, "", {"bookie": "b1", "directory": directory, **more})
     found: dict[str, Any] = msgspec.json.decode((await route.handler(call)).body)
     return found
 
@@ -125,5 +146,29 @@ def test_a_removal_is_asked_of_the_bookie_and_known_for_good() -> None:
         await store({"": volume("a"), "1": volume("b", is_lost=True)})
         with pytest.raises(NotFound):
             await ask(routes, "PUT", "/b/ledgers")
+
+    play(work)
+
+
+def test_an_addition_is_asked_of_the_bookie() -> None:
+    async def work(world: World) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        bookie = AddControl()
+        routes = VolumeAdditionRoutes(records, cast("LedgerClient", bookie))
+        await put(records, paths.cookie("b1"), cookie_with(VOLUMES))
+        others = {"journalDirectory": "/c/journal", "indexDirectory": "/c/index"}
+        bookie.answers = [AdditionState(True, False, ""), AdditionState(False, False, "no space")]
+        state = await ask(routes, "PUT", "/c/ledgers/", **others)
+        assert (state["adding"], state["added"], state["refusal"]) == (True, False, "")
+        assert (state["bookieId"], state["directory"]) == ("b1", "/c/ledgers")
+        state = await ask(routes, "GET", "/c/ledgers")
+        assert (state["adding"], state["added"], state["refusal"]) == (False, False, "no space")
+        with pytest.raises(ServiceNotReady, match="it is silent"):
+            await ask(routes, "GET", "/c/ledgers")
+        assert bookie.asked == [
+            ("b1~1", ("/c/journal", "/c/ledgers", "/c/index"), True),
+            ("b1~1", ("", "/c/ledgers", ""), False),
+            ("b1~1", ("", "/c/ledgers", ""), False),
+        ]
 
     play(work)
