@@ -263,7 +263,8 @@ def read_bookie(address: str, instance_id: str, size: int, count: int) -> tuple[
     return uvloop.run(catch_up(address, instance_id, size, count))
 
 
-def _live_broker(url: str, topic: str, stop: Event) -> Took:
+def publish_to_broker(url: str, topic: str, stop: Event) -> Took:
+    """Publish messages at a rate until ``stop``, in a process of its own."""
     client = pulsarish.Client(url)
     producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
     payload, taken = bytes(LIVE_BYTES), cast("Took", [])
@@ -418,7 +419,7 @@ def of_broker(settings: argparse.Namespace, size: int) -> Caught:
         while counter(http, "bookie_write_cache_size"):
             time.sleep(0.5)
         return measured(
-            lambda stop: Helper(_live_broker, url, live, stop),
+            lambda stop: Helper(publish_to_broker, url, live, stop),
             lambda: Helper(_read_broker, url, topic, count),
             pids,
             http,

@@ -52,6 +52,10 @@ class ReadCore:
     """A read of entries ``first`` to ``last``.
 
     The caller knows that they may be read (rule 3). The read ends at the end of a segment.
+
+    Args:
+        only: of a striped ledger, the ids in this range that are wanted, ascending; the first of
+            them is ``first``. ``None``: all of the range.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class ReadCore:
         prefer: str | None = None,
         avoid: Sequence[str] = (),
         distance: Callable[[str], int] | None = None,
+        only: Sequence[int] | None = None,
     ) -> None:
         index = metadata.segment_index(first)
         if index + 1 < len(metadata.segments):
@@ -75,6 +80,11 @@ class ReadCore:
         self.ledger_id = metadata.ledger_id
         self.first = first
         self.last = last
+        self._ids: Sequence[int] = range(first, last + 1)
+        if only is not None:
+            assert metadata.write_quorum < metadata.ensemble_size
+            assert only[0] == first, f"entry {first} is not wanted"
+            self._ids = [entry_id for entry_id in only if entry_id <= last]
         self._metadata = metadata
         self._max_bytes = max_bytes
         self._prefer = prefer
@@ -116,9 +126,15 @@ class ReadCore:
             self._pending = [SpanOrder(chosen, ((self.first, self.last),), self._max_bytes)]
         else:
             wanted = self._wanted()
-            share = max(1, self._max_bytes // len(wanted))
+            # Equal shares would end at different entries, and what lies behind a gap is not used.
+            count = sum(len(entry_ids) for entry_ids in wanted.values())
             self._pending = [
-                SpanOrder(member, _spans(entry_ids), share) for member, entry_ids in wanted.items()
+                SpanOrder(
+                    member,
+                    _spans(entry_ids),
+                    max(1, self._max_bytes * len(entry_ids) // count),
+                )
+                for member, entry_ids in wanted.items()
             ]
         return list(self._pending)
 
@@ -159,7 +175,7 @@ class ReadCore:
     def _wanted(self) -> dict[str, list[int]]:
         """Return the entries that are not found yet, by the replica to ask next."""
         wanted: dict[str, list[int]] = {}
-        for entry_id in range(self.first, self.last + 1):
+        for entry_id in self._ids:
             member = self._next_replica(entry_id) if entry_id not in self._records else None
             if member is not None:
                 wanted.setdefault(member, []).append(entry_id)
@@ -206,12 +222,12 @@ class ReadCore:
                 self._say(entry_id, order.member, why)
 
     def found(self) -> list[Record]:
-        """Return the entries from the first on without a gap, within ``max_bytes`` but at least
-        one.
+        """Return the wanted entries from the first on without a gap, within ``max_bytes`` but at
+        least one.
         """
         found: list[Record] = []
         size_bytes = 0
-        for entry_id in range(self.first, self.last + 1):
+        for entry_id in self._ids:
             record = self._records.get(entry_id)
             if record is None:
                 break

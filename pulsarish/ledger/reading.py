@@ -42,7 +42,7 @@ class ReadStreams(Protocol):
 
 
 class FoundRecords(NamedTuple):
-    """Consecutive records from the first requested one on, at least one, and the member that gave
+    """Consecutive requested records from the first one on, at least one, and the member that gave
     them.
     """
 
@@ -61,6 +61,7 @@ async def read_records(
     prefer: str | None = None,
     avoid: Sequence[str] = (),
     may_cache: bool = False,
+    only: Sequence[int] | None = None,
 ) -> FoundRecords:
     """Read a range of entries.
 
@@ -69,6 +70,8 @@ async def read_records(
         avoid: members that are asked last.
         may_cache: whether a bookie may answer from its read cache. What is read once, or to know
             what lies on its disk, may not.
+        only: of a striped ledger, the ids that are wanted, ascending from ``first`` on; ``None``:
+            all.
 
     Raises ``NoSuchEntry`` when every replica says that it does not have the first entry, and the
     retryable ``EntryUnknown`` when none gave it and not all said that.
@@ -81,6 +84,7 @@ async def read_records(
         prefer=prefer,
         avoid=[*avoid, *pool.slow.avoided(pool.clock.monotonic())],
         distance=None if pool.local is None else pool.local.distance,
+        only=only,
     )
     await _Reading(pool, options, core, may_cache=may_cache).run()
     found = core.found()

@@ -20,6 +20,7 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.ledger_index import LedgerIndex, entry_key
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.read_stream import ReadStream
 from pulsarish.ledger.repair.copy_probe import MissingCopies
 from pulsarish.ledger.repair.repair import LedgerRepair
 from pulsarish.ledger.writer import LedgerWriter
@@ -157,6 +158,32 @@ def test_a_bookie_waits_with_its_registration_while_the_ids_of_ledgers_cannot_be
             await client.do(client.world.clock.sleep(0.2))
             names = await client.do(records.children(paths.BOOKIES))
         assert node.incarnation == life
+
+    play(scenario)
+
+
+def test_only_what_a_lost_bookie_held_of_a_striped_ledger_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    ask = ReadStream.ask
+
+    def counted(self: ReadStream, ledger_id: int, spans: Any, *rest: Any, **named: Any) -> Any:
+        asked.append(sum(last - first + 1 for first, last in spans))
+        return ask(self, ledger_id, spans, *rest, **named)
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 6)
+        client = await cluster.client()
+        writer = await written(client, 5, 3, 2, count=500)
+        monkeypatch.setattr(ReadStream, "ask", counted)
+        cluster.lose(writer.metadata.last_segment.members[1])
+        await until_mended(client)
+        copied = [each.worker.repair.copied for each in cluster.recoveries()]
+        assert sum(each.entries for each in copied) == 300
+        assert sum(each.read_bytes for each in copied) == sum(each.bytes for each in copied)
+        assert sum(asked) < 2 * 300, "far more entries were asked for than fit into the answers"
+        assert await read_all(client, writer.ledger_id) == entries(500)
 
     play(scenario)
 

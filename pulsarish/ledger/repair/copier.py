@@ -20,13 +20,14 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.reading import read_records
 from pulsarish.ledger.repair.repair_core import Part, held_entries, spans_of
 from pulsarish.model.errors import ChecksumError, PulsarishError, ServiceNotReady, error_from_code
-from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import StreamBroken
 from pulsarish.wire.record import RECORD_HEAD_SIZE, Record, decode_entry_record, restamp_lac
 
 __all__ = ["Copied", "Copier"]
 
 _SPANS_MAX = 500  # asked in one request to a bookie about a striped ledger
+_STRIPED_ENTRIES_MAX = 1_000  # looked at for one read of a striped ledger
 
 
 @dataclass(slots=True)
@@ -132,27 +133,43 @@ class Copier:
         self, metadata: LedgerMetadata, part: Part, target: str, first: int, avoid: Sequence[str]
     ) -> int:
         """Copy the entries of one read. Return the entry to continue with."""
+        last = part.last
+        only: Sequence[int] | None = None
+        if metadata.write_quorum < metadata.ensemble_size:
+            # The others of a striped ledger lie on other members.
+            last = min(last, first + self._entries_looked_at(metadata) - 1)
+            only = held_entries(metadata, part, first, last)
+            if not only:
+                return last + 1
+            first = only[0]
         found = await read_records(
             self._pool,
             self._options,
             metadata,
             first,
-            part.last,
+            last,
             max_bytes=self._batch_bytes,
             prefer=self._source(metadata, first, avoid),
             avoid=avoid,
+            only=only,
         )
         records = found.records
-        stored = dict.fromkeys(
-            held_entries(metadata, part, records[0].entry_id, records[-1].entry_id)
-        )
-        wanted = [record for record in records if record.entry_id in stored]
         size_bytes = sum(len(record.payload) + RECORD_HEAD_SIZE for record in records)
         self._counts.read_bytes += size_bytes
-        if wanted:
-            await self.write(metadata.ledger_id, target, wanted)
+        await self.write(metadata.ledger_id, target, records)
         await self._pace(size_bytes)
         return records[-1].entry_id + 1
+
+    def _entries_looked_at(self, metadata: LedgerMetadata) -> int:
+        """Return how many entries of a striped ledger one batch is looked for in.
+
+        Each is planned, and asked for, by itself, also those that the batch has no room for.
+        """
+        if metadata.state is not LedgerState.CLOSED:
+            return _STRIPED_ENTRIES_MAX
+        entry_bytes = RECORD_HEAD_SIZE + metadata.length_bytes // (metadata.last_entry + 1)
+        stripes = max(1, self._batch_bytes // entry_bytes // metadata.write_quorum)
+        return min(_STRIPED_ENTRIES_MAX, stripes * metadata.ensemble_size)
 
     def _source(self, metadata: LedgerMetadata, entry_id: int, avoid: Sequence[str]) -> str | None:
         """Choose the member to read from.

@@ -286,3 +286,26 @@ def test_near_entries_of_a_striped_ledger_come_from_near_members() -> None:
     distance = {"A": 0, "B": 1, "C": 0, "D": 1}.__getitem__
     core = ReadCore(_metadata((4, 2, 2)), 0, 7, max_bytes=1000, distance=distance)
     assert {order.member for order in core.orders()} == {"A", "C"}
+
+
+def test_only_the_wanted_entries_of_a_striped_ledger_are_asked_for() -> None:
+    wanted = [2, 3, 4, 7, 8, 9]
+    core = ReadCore(_metadata((5, 3, 2)), 2, 9, max_bytes=1000, avoid=["E"], only=wanted)
+    orders = core.orders()
+    asked = sorted(entry_id for order in orders for entry_id in order.entry_ids())
+    assert asked == wanted
+    for order in orders:
+        core.answered(order, _records(*order.entry_ids()), 0)
+    assert _ids(core) == wanted
+
+
+def test_each_member_is_asked_for_its_share_of_the_bytes() -> None:
+    """What a member gives of entries behind those of the others would be thrown away."""
+    core = ReadCore(_metadata((5, 3, 2)), 0, 9, max_bytes=1000, avoid=["E"])
+    orders = core.orders()
+    assert {order.member: (len(order.entry_ids()), order.max_bytes) for order in orders} == {
+        "A": (4, 400),
+        "B": (2, 200),
+        "C": (2, 200),
+        "D": (2, 200),
+    }
