@@ -13,7 +13,7 @@ listener among themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +29,7 @@ __all__ = [
     "broker_named",
     "http_at",
     "http_url_at",
+    "native_urls",
     "plan_listeners",
     "plan_shared",
     "pulsar_at",
@@ -56,6 +57,8 @@ _ENTRY: Final = re.compile(
     r"([A-Za-z0-9._-]+):([a-z+]+)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+):([0-9]{1,5})/?"
 )
 _PORT_MAX: Final = 65_535
+_NATIVE_URLS_MAX: Final = 16
+"""A client that knows this many brokers learns the others from lookups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,3 +467,27 @@ def pulsar_at(
             f"advertise {listener}:{scheme}://host:port"
         )
     return plain, tls
+
+
+def native_urls(
+    brokers: Iterable[BrokerRegistration], listener: str, *, has_tls: bool = False
+) -> list[str]:
+    """Return the service URLs of the own protocol, of brokers that have one on this listener.
+
+    A client that came by TLS gets no other. One that came without gets it where a broker has
+    nothing else.
+
+    Raises ``ServiceNotReady`` when there is none.
+    """
+    found: dict[str, None] = {}
+    for broker in brokers:
+        if (at := broker.listeners.get(listener)) is not None:
+            found.setdefault(at.native_url_tls if has_tls else at.native_url or at.native_url_tls)
+    found.pop("", None)
+    if not found:
+        kind, option = (" with TLS", "_tls") if has_tls else ("", "")
+        raise ServiceNotReady(
+            f"no broker has an address of its own protocol{kind} on listener {listener!r}: set "
+            f"listen_address{option}, or use Apache Pulsar's client"
+        )
+    return list(found)[:_NATIVE_URLS_MAX]

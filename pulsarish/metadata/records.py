@@ -17,6 +17,7 @@ from pulsarish.model.placement import FailureDomain, IsolationPolicy
 from pulsarish.model.policies import ResourceGroup
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.model.schedule import Schedule
+from pulsarish.runtime.network.addresses import plain_address
 
 __all__ = [
     "AgeRecord",
@@ -170,6 +171,15 @@ class ListenerAddresses(msgspec.Struct, frozen=True):
     @property
     def pulsar_url_tls(self) -> str:
         return f"pulsar+ssl://{self.pulsar_address_tls}" if self.pulsar_address_tls else ""
+
+    @property
+    def native_url(self) -> str:
+        return f"pulsarish://{self.address}" if self.address else ""
+
+    @property
+    def native_url_tls(self) -> str:
+        at = self.address_tls
+        return f"pulsarish+ssl://{plain_address(at)}" if at else ""
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ __all__ = ["KnownBrokers"]
 _log = get_logger("proxy.brokers")
 
 _RETRY_SECONDS = 1.0
+_NATIVE_URLS_MAX = 16
 _RELAYED_TO = (
     "{} of a registered broker that this proxy may relay to (option allowed_brokers; empty: all)"
 )
@@ -35,6 +36,7 @@ class KnownBrokers:
     def __init__(self, world: World, config: ProxyConfig) -> None:
         self.names: tuple[str, ...] = ()
         """The names of the brokers that clients may be relayed to."""
+        self._listeners: tuple[ListenerAddresses, ...] = ()  # those that the proxy connects to
         self._binary: tuple[str, ...] = ()  # of the kind that the proxy connects to
         self._grpc_ports: frozenset[str] = frozenset()
         self._binary_ports: frozenset[str] = frozenset()
@@ -99,6 +101,24 @@ class KnownBrokers:
             )
         return self._world.random.choice(self._binary)
 
+    def native_urls(self, *, has_tls: bool) -> list[str]:
+        """Return the service URLs of brokers' own protocol, for clients that pass this proxy by
+        CONNECT of HTTP: with TLS only for those that came by TLS.
+
+        Raises ``ServiceNotReady`` when there is none.
+        """
+        urls = [
+            url
+            for at in self._listeners
+            if (url := at.native_url_tls if has_tls else at.native_url or at.native_url_tls)
+        ]
+        if not urls:
+            raise ServiceNotReady(
+                f"no broker that this proxy may relay to has an address of its own protocol"
+                f"{' with TLS' if has_tls else ''}; try again"
+            )
+        return urls[:_NATIVE_URLS_MAX]
+
     async def _follow(self) -> None:
         while not self._stopped:
             self._changed.clear()
@@ -135,6 +155,7 @@ class KnownBrokers:
         names: list[str] = []
         has_tls = self._config.tls_enabled_with_broker
         binary: list[str] = []
+        listeners: list[ListenerAddresses] = []
         ports: list[ListenerAddresses] = []
         chosen = frozenset(self._config.allowed_brokers)
         for broker in brokers:
@@ -159,10 +180,12 @@ class KnownBrokers:
                 # The internal one comes first.
                 next(iter(broker.listeners.values()), told[0]),
             )
+            listeners.append(listener)
             address = listener.pulsar_address_tls if has_tls else listener.pulsar_address
             if address:
                 binary.append(address)
         self.names, self._binary = tuple(names), tuple(binary)
+        self._listeners = tuple(listeners)
         plain = _known(each.pulsar_address for each in ports)
         secure = _known(each.pulsar_address_tls for each in ports)
         self._binary_ports = secure if has_tls else plain

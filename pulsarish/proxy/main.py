@@ -7,6 +7,7 @@ import msgspec
 from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import start_node
 from pulsarish.metadata.session_watch import SessionWatch
+from pulsarish.model.errors import NotAllowed
 from pulsarish.proxy.broker_link import BrokerLinks
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
@@ -16,7 +17,7 @@ from pulsarish.proxy.relayed import RelayedConnection
 from pulsarish.runtime.descriptors import connections_limit
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Histogram, Metrics
-from pulsarish.runtime.network.addresses import plain_address
+from pulsarish.runtime.network.addresses import plain_address, port_of
 from pulsarish.runtime.network.tls_options import tls_of_client, tls_of_server
 from pulsarish.runtime.network.watch_ports import WatchPorts
 from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes, PeerLimits
@@ -118,6 +119,15 @@ class Proxy:
 
     def _tunnel(self) -> HttpConnectConnection:
         return HttpConnectConnection(self._world, self._config, self._brokers, self)
+
+    def connect_port(self) -> int:
+        address = self.addresses.get("connect")
+        if address is None:
+            raise NotAllowed(
+                "this proxy serves no CONNECT of HTTP, by which Pulsarish's own clients pass it: "
+                "set connect_address, or use Apache Pulsar's client"
+            )
+        return port_of(address)
 
     def opened(self, connection: RelayedConnection) -> None:
         self._connections[connection] = None

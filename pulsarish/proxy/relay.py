@@ -168,6 +168,8 @@ class ClientConnection(RelayedConnection):
                 max_message_size=size,
                 feature_flags=flags,
             )
+            if connect.wants_native_urls and not self._name_brokers(connected):
+                return
             self._say(pb.Command(type=3, connected=connected))
         elif command.type == 18:
             self._say(pb.Command(type=19, pong=pb.Pong()))
@@ -179,6 +181,22 @@ class ClientConnection(RelayedConnection):
             body = command_body(command)
             request_id = 0 if body is None else body.request_id
             self._say(_refusal(command.type, request_id, NotAllowed(_NEED_A_BROKER)))
+
+    def _name_brokers(self, connected: pb.Connected) -> bool:
+        """Say where brokers' own protocol is, and the port of CONNECT by which clients get there.
+
+        Return whether that could be said; a client that asks for it is refused otherwise.
+        """
+        try:
+            port = self._counts.connect_port()
+            connected.native_urls.extend(self._brokers.native_urls(has_tls=self.has_tls))
+        except PulsarishError as error:
+            self._passed_on = True  # nothing more of it is looked at
+            self._say(_refusal(2, 0, error))
+            self.close()
+            return False
+        connected.connect_port = port
+        return True
 
     async def _connect(self, address: str) -> None:
         """Send the client's CONNECT to the broker that it names, as if the client had connected

@@ -37,6 +37,13 @@ class Counts(Protocol):
 
     limits: PeerLimits
 
+    def connect_port(self) -> int:
+        """Return the port where CONNECT of HTTP is served without TLS.
+
+        Raises ``NotAllowed`` when there is none.
+        """
+        ...
+
     def opened(self, connection: RelayedConnection) -> None: ...
 
     def ended(self, connection: RelayedConnection) -> None: ...
@@ -85,6 +92,7 @@ class RelayedConnection(ContainedProtocol):
     ) -> None:
         super().__init__(world.tasks)
         self.peer = ""
+        self.has_tls = False
         self._world = world
         self._config = config
         self._brokers = brokers
@@ -103,6 +111,7 @@ class RelayedConnection(ContainedProtocol):
         # None: the client was gone again before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self.peer = f"{host}:{port}"
+        self.has_tls = transport.get_extra_info("ssl_object") is not None
         refused = self._counts.limits.slots.take(self, str(host))
         if refused:
             _log.warning("connection refused", peer=self.peer, reason=refused)

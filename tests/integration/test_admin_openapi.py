@@ -130,6 +130,7 @@ WITHOUT_METHOD = {
     (
         "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle"
     ): "topics.lookup says it, too",
+    "GET /lookup/v2/native-urls": "for the client of a service URL that begins with http",
     "GET /metrics": "for programs",
     (
         "POST "

@@ -111,6 +111,16 @@ class Questions(Protocol):
         """Return the URLs of a broker's binary port for a client, as ``pulsar_of_next``."""
         ...
 
+    def native_urls(self, named: str, came_in_on: str, *, has_tls: bool) -> list[str]:
+        """Return the service URLs of the own protocol for a client that asks in its CONNECT.
+
+        Args:
+            named: the listener that the client names; empty: none.
+
+        Raises ``ServiceNotReady`` when there are none, ``InvalidArgument`` for the listener.
+        """
+        ...
+
     async def watch(
         self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None], identity: Identity
     ) -> tuple[TopicWatch | None, pb.Command]:
@@ -464,6 +474,15 @@ class Connection(ContainedProtocol):
         self.abort("it did not take the refusal of its credentials")
 
     def _accept(self, connect: pb.Connect) -> None:
+        native_urls: list[str] = []
+        if connect.wants_native_urls:
+            try:
+                native_urls = self._questions.native_urls(
+                    connect.listener_name, self._came_in_on, has_tls=self._has_tls
+                )
+            except PulsarishError as error:
+                self.end_rights(error)
+                return
         self._connected = True
         self._is_relayed = bool(connect.proxy_version or connect.original_principal)
         self._reader.frame_bytes_max = self._config.max_message_size_bytes + ENVELOPE_BYTES_MAX
@@ -486,6 +505,7 @@ class Connection(ContainedProtocol):
             protocol_version=version,
             max_message_size=self._config.max_message_size_bytes,
             feature_flags=flags,
+            native_urls=native_urls,
         )
         self._reply(pb.Command(type=3, connected=connected))
 

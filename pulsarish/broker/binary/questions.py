@@ -9,7 +9,7 @@ from typing import Final
 
 from pulsarish.broker.binary.codec import error_command, failure
 from pulsarish.broker.clients.authorization import Gate, Resource, Visible, is_visible
-from pulsarish.broker.listeners import Listeners, pulsar_at
+from pulsarish.broker.listeners import Listeners, native_urls, pulsar_at
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.topic_lists import TopicLists, TopicWatch, list_hash
@@ -75,6 +75,10 @@ class BrokerQuestions:
         self, broker: BrokerRegistration, came_in_on: str, *, has_tls: bool
     ) -> tuple[str, str]:
         return self._listeners.pulsar_of_next(broker, came_in_on, has_tls=has_tls)
+
+    def native_urls(self, named: str, came_in_on: str, *, has_tls: bool) -> list[str]:
+        listener = self._listeners.chosen(named, came_in_on)
+        return native_urls(self._lookup.brokers(), listener, has_tls=has_tls)
 
     async def _partitions(
         self, asked: pb.PartitionedMetadata, identity: Identity

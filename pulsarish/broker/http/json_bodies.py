@@ -586,6 +586,12 @@ class LookupBody(msgspec.Struct, rename="camel"):
     bundle: str
 
 
+class NativeUrlsBody(msgspec.Struct, rename="camel"):
+    """Service URLs of brokers, the one that answers first."""
+
+    native_urls: list[str]
+
+
 class ClusterBody(msgspec.Struct, rename="camel"):
     """The addresses of a broker; that of a port that is not served is empty."""
 

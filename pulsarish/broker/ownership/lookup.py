@@ -66,6 +66,11 @@ class Lookup:
         self._bundles = bundles
         self.lookups_count = 0
 
+    def brokers(self) -> list[BrokerRegistration]:
+        """Return the registered brokers that are known here, this one first."""
+        registry = self._ownership.registry
+        return [*([] if registry.me is None else [registry.me]), *registry.others()]
+
     async def find(self, name: TopicName, *, authoritative: bool) -> Found:
         """Find the broker of a topic.
 

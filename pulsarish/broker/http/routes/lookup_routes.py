@@ -8,16 +8,15 @@ from __future__ import annotations
 import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.json_bodies import LookupBody
+from pulsarish.broker.http.json_bodies import LookupBody, NativeUrlsBody
 from pulsarish.broker.http.route import AUTHORITATIVE, Call, Lane, Moved, Parameter, Route, answer
-from pulsarish.broker.listeners import Listeners, advertised_at, http_url_at
+from pulsarish.broker.listeners import Listeners, advertised_at, http_url_at, native_urls
 from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.network.addresses import plain_address
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["LookupRoutes"]
@@ -61,6 +60,16 @@ class LookupRoutes:
                 statuses=(501,),
                 lane=Lane.PROMPT,
             ),
+            Route(
+                "GET",
+                "/lookup/v2/native-urls",
+                self._native_urls,
+                Permission.ANY_ROLE,
+                "List the service URLs of brokers for Pulsarish's own clients.",
+                parameters=(listener,),
+                answers=NativeUrlsBody,
+                lane=Lane.PROMPT,
+            ),
         ]
 
     async def _find(self, call: Call) -> HttpResponse:
@@ -80,11 +89,16 @@ class LookupRoutes:
                 broker_url_ssl=advertised.pulsar_url_tls,
                 http_url=advertised.http_url,
                 http_url_tls=advertised.http_url_tls,
-                native_url=_native_url(advertised),
+                native_url=advertised.native_url or advertised.native_url_tls,
                 broker_id=found.broker.broker_id,
                 bundle=found.bundle.range,
             )
         )
+
+    async def _native_urls(self, call: Call) -> HttpResponse:
+        listener = self._listeners.chosen(call.text("listenerName"), call.listener)
+        found = native_urls(self._lookup.brokers(), listener, has_tls=call.request.has_tls)
+        return answer(NativeUrlsBody(found))
 
     async def _bundle(self, call: Call) -> HttpResponse:
         name = _topic(call)
@@ -105,15 +119,6 @@ def _only_tls(
             f"{listener!r}: set listen_address_tls or pulsar_address_tls, or ask by http"
         )
     return msgspec.structs.replace(advertised, address="", http_address="", pulsar_address="")
-
-
-def _native_url(advertised: ListenerAddresses) -> str:
-    """Return the URL of the own protocol, with TLS where there is no other; empty for none."""
-    if advertised.address:
-        return f"pulsarish://{advertised.address}"
-    if advertised.address_tls:
-        return f"pulsarish+ssl://{plain_address(advertised.address_tls)}"
-    return ""
 
 
 def _topic(call: Call) -> TopicName:
