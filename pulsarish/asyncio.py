@@ -66,7 +66,8 @@ class Client(AsyncClient):
 
     @taking(ClientOptions)
     def __init__(self, options: ClientOptions) -> None:
-        """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
+        """``service_url``: ``pulsarish://host:6660[,host2:6660]``, or with ``pulsar://`` or
+        ``http://`` what Apache Pulsar's client takes. Nothing is connected yet.
 
         Raises ``InvalidConfiguration``, ``InvalidArgument``, ``OperationNotSupported``. It belongs
         to the process that made it: the child of a fork makes a client of its own, in an event
@@ -80,6 +81,7 @@ class Client(AsyncClient):
             random=world.random,
             tasks=world.tasks,
             connect=world.connections_of,
+            release=world.release,
         )
         if options.tracer_provider is not None:
             # OpenTelemetry is imported by programs that trace only.

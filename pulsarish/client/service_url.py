@@ -1,55 +1,136 @@
-"""``pulsarish://host:6660[,host2:6660]``: the brokers that a client asks first.
+"""The service URL of a client: the hosts that it asks first, and what they speak.
 
-With ``pulsarish+ssl://host:6661`` every connection of the client uses TLS.
+``pulsarish://host:6660[,host2:6660]`` is the own protocol of brokers. ``pulsar://host:6650`` is
+Apache Pulsar's binary protocol and ``http://host:8080`` the port for HTTP: of these the client asks
+where the own protocol is. With ``+ssl``, or ``https``, every connection of the client uses TLS.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Final
 
 from pulsarish.client.errors import InvalidUrl
 from pulsarish.runtime.seams import TLS
 
-__all__ = ["DEFAULT_PORT", "DEFAULT_TLS_PORT", "parse_service_url"]
+__all__ = ["DEFAULT_PORT", "DEFAULT_TLS_PORT", "ServiceUrl", "parse_service_url"]
 
 DEFAULT_PORT: Final = 6660
 DEFAULT_TLS_PORT: Final = 6661
-_SCHEME: Final = "pulsarish://"
-_TLS_SCHEME: Final = "pulsarish+ssl://"
-_PULSAR: Final = ("pulsar://", "pulsar+ssl://", "http://", "https://")
+_PORTS: Final = {
+    "pulsarish": DEFAULT_PORT,
+    "pulsarish+ssl": DEFAULT_TLS_PORT,
+    "pulsar": 6650,
+    "pulsar+ssl": 6651,
+    "http": 8080,
+    "https": 8081,
+}
+"""The port of a host that names none, by scheme. Those of Apache Pulsar are its client's."""
+_FORM: Final = (
+    f"use pulsarish://host:{DEFAULT_PORT} or pulsarish://host1:{DEFAULT_PORT},host2:{DEFAULT_PORT},"
+    f" with TLS pulsarish+ssl://host:{DEFAULT_TLS_PORT}; pulsar://host:6650, "
+    "pulsar+ssl://host:6651, http://host:8080 and https://host:8443 are taken, too"
+)
+_HOST: Final = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.]+(%\w+)?\]")
+_IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+")
+_PORT_MAX: Final = 65_535
 
 
-def parse_service_url(url: object) -> tuple[str, ...]:
-    """Return the addresses of a service URL, in order: ``host:port``, or ``tls:host:port``.
+@dataclass(frozen=True, slots=True)
+class ServiceUrl:
+    """A service URL in its parts."""
 
-    Raises ``InvalidUrl`` that shows the accepted form.
+    text: str
+    scheme: str
+    hosts: tuple[str, ...]
+    """``host:port`` each, without repetition."""
+
+    @property
+    def has_tls(self) -> bool:
+        return self.scheme == "https" or self.scheme.endswith("+ssl")
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the hosts speak the own protocol."""
+        return self.scheme in ("pulsarish", "pulsarish+ssl")
+
+    @property
+    def is_http(self) -> bool:
+        return self.scheme in ("http", "https")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The hosts as addresses of connections: with ``TLS`` before them where they have it."""
+        return tuple(f"{TLS}{host}" if self.has_tls else host for host in self.hosts)
+
+
+def parse_service_url(url: object) -> ServiceUrl:
+    """Return the parts of a service URL.
+
+    Raises ``InvalidUrl`` that names the part that is wrong and shows the accepted form.
     """
-    form = (
-        f"use {_SCHEME}host:{DEFAULT_PORT} or {_SCHEME}host1:{DEFAULT_PORT},host2:{DEFAULT_PORT}; "
-        f"with TLS {_TLS_SCHEME}host:{DEFAULT_TLS_PORT}"
-    )
-    if isinstance(url, str) and "@" in url:  # not shown: it may hold a password
-        raise InvalidUrl(f"service_url names a user; pass an authentication, and {form}")
     if not isinstance(url, str):
-        raise InvalidUrl(f"service_url is {url!r}, not a string; {form}")
-    if url.startswith(_PULSAR):
-        raise InvalidUrl(
-            f"service_url {url!r} is an address of Apache Pulsar's protocol or of HTTP; {form}"
-        )
-    has_tls = url.startswith(_TLS_SCHEME)
-    if not has_tls and not url.startswith(_SCHEME):
-        raise InvalidUrl(f"service_url {url!r} does not start with {_SCHEME}; {form}")
-    addresses: list[str] = []
-    default_port = DEFAULT_TLS_PORT if has_tls else DEFAULT_PORT
-    for part in url.removeprefix(_TLS_SCHEME).removeprefix(_SCHEME).rstrip("/").split(","):
-        host, separator, port = part.strip().rpartition(":")
-        if not separator or (":" in host and not host.endswith("]")):
-            host, port = part.strip(), str(default_port)
-        if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise InvalidUrl(
-                f"service_url {url!r}: {part!r} is no host:port with a port of 1 to 65535; {form}"
+        raise _wrong(f"service_url is {url!r} of type {type(url).__name__}, not a string")
+    if "@" in url:  # not shown: it may hold a password
+        raise _wrong("service_url names a user before '@'; pass an authentication instead")
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise _wrong(f"service_url {url!r} has no scheme: nothing stands before '://'")
+    if scheme not in _PORTS:
+        known = scheme.strip().lower() in _PORTS
+        hint = f"; write {scheme.strip().lower()}" if known else ""
+        raise _wrong(f"service_url {url!r} has the unknown scheme {scheme!r}{hint}")
+    hosts = rest.removesuffix("/")
+    for mark, name in (("?", "query"), ("#", "fragment")):
+        if mark in hosts:
+            part = hosts[hosts.index(mark) :]
+            raise _wrong(f"service_url {url!r} has the {name} {part!r}, which means nothing here")
+    if not hosts:
+        raise _wrong(f"service_url {url!r} names no host after '://'")
+    parts = hosts.split(",")
+    return ServiceUrl(
+        url,
+        scheme,
+        tuple(
+            dict.fromkeys(
+                _host(url, part.strip(), number if len(parts) > 1 else 0, _PORTS[scheme])
+                for number, part in enumerate(parts, 1)
             )
-        address = f"{TLS if has_tls else ''}{host}:{int(port)}"
-        if address not in addresses:
-            addresses.append(address)
-    return tuple(addresses)
+        ),
+    )
+
+
+def _host(url: str, part: str, number: int, default_port: int) -> str:
+    """Return ``host:port`` of one part. Raises ``InvalidUrl``.
+
+    Args:
+        number: which host it is of several, from 1; 0: it is the only one.
+    """
+    which = f"host {number}" if number else "the host"
+    begin = f"service_url {url!r}: {which}"
+    if not part:
+        raise _wrong(f"{begin} is empty: there is a comma too many")
+    if "://" in part:
+        raise _wrong(f"{begin}, {part!r}, has a scheme: write the scheme once, before all hosts")
+    part, slash, path = part.partition("/")
+    if slash:
+        raise _wrong(f"{begin} has the path {'/' + path!r}: a service URL ends with its port")
+    if part.count(":") > 1 and _IPV6.fullmatch(part):
+        raise _wrong(f"{begin}, {part!r}, is an IPv6 address without brackets: write [{part}]")
+    host, colon, port = part.rpartition(":")
+    if not colon or part.endswith("]"):
+        host, port = part, str(default_port)
+    if not host:
+        raise _wrong(f"{begin} has no name before the port {port!r}")
+    if not _HOST.fullmatch(host):
+        raise _wrong(
+            f"{begin} {host!r} is no host name or IP address; several hosts are separated by commas"
+        )
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) <= _PORT_MAX):
+        raise _wrong(f"{begin} {host!r} has the port {port!r}, not a number of 1 to {_PORT_MAX}")
+    return f"{host}:{int(port)}"
+
+
+def _wrong(problem: str) -> InvalidUrl:
+    return InvalidUrl(f"{problem}; {_FORM}")

@@ -42,7 +42,6 @@ from pulsarish.runtime.seams import ClientConnections, Tasks
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.security.client_security import PLAIN, ClientSecurity
 from pulsarish.security.credentials import CredentialsSource, no_credentials
-from pulsarish.security.tls import TlsClientConfig
 
 if TYPE_CHECKING:
     from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
@@ -124,7 +123,7 @@ class ClientWorld:
         # A failed task of a client must not end the program that uses it; the supervisor has logged
         # it.
         self.tasks = Supervisor(died=lambda _name, _error: None)
-        self.connections = self._connections(None, no_credentials)
+        self.connections = self._connections(PLAIN, no_credentials)
         self._own: dict[ClientConnections, RoutedConnections] = {}
         """Of clients that have a security of their own. No others may use them."""
         _process.worlds.add(self)
@@ -138,15 +137,15 @@ class ClientWorld:
         if security == PLAIN:
             return self.connections
         credentials = FreshCredentials(security.provider)
-        routed = self._connections(security.tls, credentials.latest)
+        routed = self._connections(security, credentials.latest)
         own = FreshConnections(routed, credentials)
         self._own[own] = routed
         return own
 
     def _connections(
-        self, tls: TlsClientConfig | None, credentials: CredentialsSource
+        self, security: ClientSecurity, credentials: CredentialsSource
     ) -> RoutedConnections:
-        dialer = Dialer(tls, ConnectionLimits())
+        dialer = Dialer(security.tls, ConnectionLimits(), tunnel=security.tunnel)
         return RoutedConnections(
             _process.make_connections(self.tasks, dialer, credentials),
             tasks=self.tasks,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pulsarish.runtime.framed.framed_connections import FramedConnections
 from pulsarish.runtime.grpc.connections import GrpcConnections
-from pulsarish.runtime.grpc.http_tunnel import proxy_for
 from pulsarish.runtime.network.addresses import host_of
 from pulsarish.runtime.network.dialing import Dialer
 from pulsarish.runtime.network.endpoints import ConnectionLimits
-from pulsarish.runtime.seams import FRAMED, ClientConnections, Stream, StreamBroken, Tasks
+from pulsarish.runtime.seams import FRAMED, Stream, StreamBroken, Tasks
 from pulsarish.security.credentials import CredentialsSource, no_credentials
 from pulsarish.security.tls import TlsClientConfig
 
@@ -38,20 +39,21 @@ class RoutedConnections:
         credentials: CredentialsSource = no_credentials,
         dialer: Dialer | None = None,
     ) -> None:
-        self._grpc: ClientConnections = grpc
+        self._grpc = grpc
         self.credentials_now = grpc.credentials_now
         self._close_grpc = grpc.close
         limits = limits or ConnectionLimits()
+        self._dialer = dialer or Dialer(None, limits)
         self._framed = FramedConnections(
             tasks=tasks,
             limits=limits,
-            dialer=dialer or Dialer(None, limits),
+            dialer=self._dialer,
             credentials=credentials,
         )
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         if address.startswith(FRAMED):
-            _check_no_proxy(address)
+            self._check_no_proxy(address)
             # Every stream has a connection of its own, so lanes never wait for each other.
             return await self._framed.open(address, method)
         return await self._grpc.open(address, method, lane=lane)
@@ -60,26 +62,31 @@ class RoutedConnections:
         self, address: str, method: str, request: bytes, *, timeout_seconds: float
     ) -> bytes:
         if address.startswith(FRAMED):
-            _check_no_proxy(address)
+            self._check_no_proxy(address)
             return await self._framed.call(
                 address, method, request, timeout_seconds=timeout_seconds
             )
         return await self._grpc.call(address, method, request, timeout_seconds=timeout_seconds)
 
+    async def open_bytes(
+        self, address: str, factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Protocol:
+        return await self._dialer.connect_through(address, factory)
+
+    def _check_no_proxy(self, address: str) -> None:
+        """Raise ``StreamBroken`` where this host is reached by a proxy.
+
+        gRPC passes it by CONNECT; frames do not, and the host may not be reachable past it.
+        """
+        if self._dialer.proxy_for(address) is not None:
+            raise StreamBroken(
+                f"{host_of(address)} is reached by a proxy, which frames do not pass"
+            )
+
     async def close(self) -> None:
         """Close every listener and connection at once; open streams and calls break."""
         await self._framed.close()
         await self._close_grpc()
-
-
-def _check_no_proxy(address: str) -> None:
-    """Raise ``StreamBroken`` where the environment names a proxy for this host.
-
-    gRPC passes it by CONNECT; frames do not, and the host may not be reachable past it.
-    """
-    host = host_of(address)
-    if proxy_for(host) is not None:
-        raise StreamBroken(f"the environment names a proxy for {host}, which frames do not pass")
 
 
 class NodeConnections(RoutedConnections):
@@ -107,5 +114,11 @@ class NodeConnections(RoutedConnections):
         self.serve = grpc.serve
         self.serve_framed = self._framed.serve
         self.serve_bytes = grpc.serve_bytes
-        self.open_bytes = grpc.open_bytes
         self.serve_http = grpc.serve_http
+        self._open_bytes = grpc.open_bytes
+
+    async def open_bytes(
+        self, address: str, factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Protocol:
+        # Without a proxy of the environment: servers reach each other directly.
+        return await self._open_bytes(address, factory)

@@ -110,6 +110,11 @@ class FreshConnections:
         await self._credentials.renew()
         return self._credentials.latest()
 
+    async def open_bytes(
+        self, address: str, factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Protocol:
+        return await self._connections.open_bytes(address, factory)
+
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         await self._credentials.renew()
         return await self._connections.open(address, method, lane=lane)

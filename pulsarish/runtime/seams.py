@@ -44,6 +44,8 @@ __all__ = [
     "Listener",
     "Locked",
     "MetadataStore",
+    "NoSuchMethod",
+    "NotSpoken",
     "Op",
     "OpKind",
     "OutcomeUnknown",
@@ -270,6 +272,14 @@ class CallFailed(Exception):
     """
 
 
+class NoSuchMethod(CallFailed):
+    """The peer does not serve calls of this name: it is a server of another kind, or an old one."""
+
+
+class NotSpoken(StreamBroken):
+    """The peer takes connections, and does not speak the protocol."""
+
+
 FINISH: Final[tuple[()]] = ()
 """What a stream's ``next_message`` returns when there are no more messages."""
 
@@ -407,6 +417,16 @@ class ClientConnections(Protocol):
         """
         ...
 
+    async def open_bytes(
+        self, address: str, factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Protocol:
+        """Open a raw byte connection and return its connected protocol.
+
+        The address is ``host:port``, or ``tls:host:port``. Raises ``Unreachable`` when no process
+        listens, ``StreamBroken``.
+        """
+        ...
+
     async def credentials_now(self) -> Credentials:
         """Return what an opening would show now.
 
@@ -472,16 +492,6 @@ class Connections(ClientConnections, Protocol):
 
         With TLS a protocol finds the client's certificate with
         ``certificate_of(transport.get_extra_info("ssl_object"))``.
-        """
-        ...
-
-    async def open_bytes(
-        self, address: str, factory: Callable[[], asyncio.Protocol]
-    ) -> asyncio.Protocol:
-        """Open a raw byte connection and return its connected protocol.
-
-        The address is ``host:port``, or ``tls:host:port``. Raises ``Unreachable`` when no process
-        listens, ``StreamBroken``.
         """
         ...
 

@@ -42,6 +42,8 @@ class ClientSecurity:
     """``None``: the client shows no credentials."""
     tls: TlsClientConfig | None = None
     """``None``: connections are plain."""
+    tunnel: str = ""
+    """``host:port`` of the proxy that its connections pass by CONNECT of HTTP; empty: none."""
 
 
 PLAIN: Final = ClientSecurity()

@@ -27,10 +27,10 @@ from pulsarish.client.checks import check_text
 from pulsarish.client.connection.broker_stream import StreamLimits
 from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.context import ClientContext, retrying
-from pulsarish.client.connection.lookup import Lookup, LookupLimits
 from pulsarish.client.connection.loop_bridge import InLoop, LoopBridge
 from pulsarish.client.connection.opening_turns import OpeningTurns
 from pulsarish.client.connection.publish_stream import PublishStream
+from pulsarish.client.connection.service_link import Connect, Release, ServiceLink
 from pulsarish.client.connection.stream_pool import StreamPool
 from pulsarish.client.connection.timers import Timers
 from pulsarish.client.consumer.entry_reader import EntryReader
@@ -61,7 +61,6 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import ClientConnections, Clock, Tasks
-from pulsarish.security.client_security import ClientSecurity
 
 __all__ = ["AsyncClient", "AsyncProducer"]
 
@@ -75,6 +74,10 @@ def _callback_failed(error: BaseException) -> None:
     _log.error("a callback or listener of the program raised", exception=error)
 
 
+async def _keep_open(_connections: ClientConnections) -> None:
+    """Leave connections to the caller of the client, who closes them."""
+
+
 class AsyncClient:
     """A client of a cluster. Close it, or use it in ``async with``."""
 
@@ -85,7 +88,8 @@ class AsyncClient:
         clock: Clock,
         random: random.Random,
         tasks: Tasks,
-        connect: Callable[[ClientSecurity], ClientConnections],
+        connect: Connect,
+        release: Release | None = None,
         handoff: LoopBridge | None = None,
         stream_limits: StreamLimits | None = None,
         **options: Unpack[ClientArguments],
@@ -95,6 +99,7 @@ class AsyncClient:
         Args:
             service_url: or all options.
             connect: returns connections of this security.
+            release: closes connections that ``connect`` returned and that are not used any more.
 
         Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``OperationNotSupported``.
         """
@@ -103,21 +108,11 @@ class AsyncClient:
             if isinstance(service_url, ClientOptions)
             else ClientOptions(service_url, **options)
         )
-        self._connections = connections = connect(chosen.security)
         limits = stream_limits or StreamLimits()
         # After one failure, because a program waits for its first producer.
         book = AddressBook(chosen.transport, failures_max=1)
-        lookup = Lookup(
-            chosen.addresses,
-            connections,
-            tasks,
-            listener=chosen.listener_name,
-            limits=LookupLimits(
-                call_timeout_seconds=min(
-                    chosen.connection_timeout_seconds, chosen.operation_timeout_seconds, 5.0
-                )
-            ),
-            book=book,
+        self._link = link = ServiceLink(
+            chosen, book, connect=connect, release=release or _keep_open, clock=clock, tasks=tasks
         )
         alarms = Timers(clock, tasks)
         self._parts = ClientContext(
@@ -127,11 +122,11 @@ class AsyncClient:
             alarms=alarms,
             turns=OpeningTurns(clock, alarms),
             handoff=handoff or InLoop(),
-            lookup=lookup,
+            lookup=link.lookup,
             publish=StreamPool(
                 PublishStream,
                 "broker.publish",
-                connections=connections,
+                connections=link.connections,
                 clock=clock,
                 tasks=tasks,
                 limits=limits,
@@ -140,7 +135,7 @@ class AsyncClient:
             consume=StreamPool(
                 ConsumeStream,
                 "broker.consume",
-                connections=connections,
+                connections=link.connections,
                 clock=clock,
                 tasks=tasks,
                 limits=limits,
@@ -361,6 +356,10 @@ class AsyncClient:
             self._parts, f"lookup of {name}", lambda: self._parts.lookup.partitions(name.full)
         )
         return [name.with_partition(index).full for index in range(count)] if count else [name.full]
+
+    async def release(self) -> None:
+        """Close the connections, after ``close`` or ``shutdown``."""
+        await self._link.close()
 
     async def close(self) -> None:
         """Send what waits, close all producers and consumers, then the connections."""

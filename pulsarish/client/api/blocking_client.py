@@ -42,7 +42,8 @@ class Client:
 
     @taking(ClientOptions)
     def __init__(self, options: ClientOptions) -> None:
-        """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Connects at first use.
+        """``service_url``: ``pulsarish://host:6660[,host2:6660]``, or with ``pulsar://`` or
+        ``http://`` what Apache Pulsar's client takes. Connects at first use.
 
         Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``OperationNotSupported``. After a
         fork it works in the parent only. In the child it raises ``ForkedProcess``; make a new
@@ -59,6 +60,7 @@ class Client:
                 random=loop.world.random,
                 tasks=loop.world.tasks,
                 connect=loop.world.connections_of,
+                release=loop.world.release,
                 handoff=loop,
             )
 
@@ -177,7 +179,7 @@ class Client:
             try:
                 await self._client.close()
             finally:
-                await self._background.world.release(self._client._connections)
+                await self._client.release()
 
         self._background.run(end())
 
@@ -187,7 +189,7 @@ class Client:
 
         async def end() -> None:
             self._client.shutdown()
-            await self._background.world.release(self._client._connections)
+            await self._client.release()
 
         self._background.run(end())
 

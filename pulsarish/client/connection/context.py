@@ -69,16 +69,25 @@ async def retrying(parts: ClientContext, what: str, work: Callable[[], Awaitable
     """
     deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
     backoff = Backoff(0.1, 1.0, jitter=parts.random)
+    last: PulsarishError | None = None
     while True:
+        left_seconds = deadline - parts.clock.monotonic()
         try:
-            return await work()
+            # The first try has limits of its own, and says which one was reached.
+            async with parts.clock.timeout(None if last is None else left_seconds):
+                return await work()
         except PulsarishError as error:
             if not error.retryable:
                 raise
-            if parts.clock.monotonic() >= deadline:
-                # No broker was reachable all the time: the address is wrong, or nothing runs there.
-                kind = ConnectError if isinstance(error, ConnectError) else Timeout
-                raise kind(
-                    f"{what} was not possible in {parts.operation_timeout_seconds} s: {error}"
-                ) from None
-        await parts.clock.sleep(backoff.next_seconds())
+            last = error
+        except TimeoutError:
+            if last is None:
+                raise
+        pause_seconds = backoff.next_seconds()
+        if parts.clock.monotonic() + pause_seconds >= deadline:
+            # No broker was reachable all the time: the address is wrong, or nothing runs there.
+            kind = ConnectError if isinstance(last, ConnectError) else Timeout
+            raise kind(
+                f"{what} was not possible in {parts.operation_timeout_seconds} s: {last}"
+            ) from None
+        await parts.clock.sleep(pause_seconds)

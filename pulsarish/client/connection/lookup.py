@@ -15,18 +15,29 @@ from google.protobuf.message import DecodeError, Message
 
 from pulsarish.client.connection.broker_stream import refused_credentials
 from pulsarish.client.connection.lookup_batcher import LookupBatcher
+from pulsarish.client.connection.peer_kinds import advice, look_at
 from pulsarish.client.schemas.wire import schema_from
 from pulsarish.model.errors import (
     ConnectError,
     MetadataUnavailable,
+    PulsarishError,
     ServiceNotReady,
     UnknownError,
     error_from_code,
 )
 from pulsarish.model.schema import Schema
 from pulsarish.runtime.network.address_book import AddressBook
-from pulsarish.runtime.network.addresses import is_tls
-from pulsarish.runtime.seams import CallFailed, ClientConnections, StreamBroken, Tasks
+from pulsarish.runtime.network.addresses import is_tls, plain_address
+from pulsarish.runtime.seams import (
+    TLS,
+    CallFailed,
+    ClientConnections,
+    Clock,
+    NotSpoken,
+    StreamBroken,
+    Tasks,
+    Unreachable,
+)
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["Located", "Lookup", "LookupLimits", "TopicList"]
@@ -41,6 +52,8 @@ _WAITING_MAX: Final = 256
 
 A connection takes a limited number of calls, and lookups use the same one.
 """
+_ADVICE_SECONDS: Final = 10.0
+"""For this long it counts what was found at an address that does not speak the protocol."""
 _LISTINGS_MAX: Final = 10
 """Readings of a list from its start, when it changed between two pages."""
 
@@ -88,14 +101,37 @@ class Lookup:
         listener: str,
         limits: LookupLimits,
         book: AddressBook,
+        clock: Clock,
     ) -> None:
         self._addresses = list(addresses)
+        self._clock = clock
+        self._tasks = tasks
+        self._find: Callable[[], Awaitable[Sequence[str]]] | None = None
+        self._finding: asyncio.Future[None] | None = None
+        # What listens at addresses that do not speak the protocol, and when that was looked at.
+        self._advice: dict[str, tuple[float, str]] = {}
         self._connections = connections
         self._calls = LookupBatcher(connections, tasks, limits.call_timeout_seconds)
         self._listener = listener
         self._limits = limits
         self._book = book
         self._may_wait = asyncio.Semaphore(_WAITING_MAX)
+
+    def use(
+        self,
+        addresses: Sequence[str],
+        find: Callable[[], Awaitable[Sequence[str]]] | None,
+    ) -> None:
+        """Ask these brokers from now on.
+
+        Args:
+            addresses: empty where ``find`` is to return them, when they are needed and again when
+                none of them answers.
+            find: raises ``PulsarishError``.
+        """
+        self._addresses, self._find = list(addresses), find
+        self._finding = None
+        self._advice.clear()
 
     async def owner(self, topic: str, *, avoid: str = "") -> str:
         """Return the address of the topic's owner. The broker ``avoid`` is asked last.
@@ -231,23 +267,76 @@ class Lookup:
         """
         failures: list[str] = []
         away: MetadataUnavailable | None = None
+        if not self._addresses:
+            await self._find_addresses()
         for address in sorted(self._addresses, key=lambda known: known == avoid):
             try:
                 answer = await ask(address)
+            except NotSpoken as error:
+                failures.append(await self._advise(address, error))
+                continue
+            except Unreachable as error:
+                failures.append(f"{error}: start a broker there, or correct host and port")
+                continue
             except (StreamBroken, TimeoutError) as error:
-                failures.append(str(error) or f"{address} gave no answer")
+                failures.append(str(error).removeprefix(TLS) or f"{address} gave no answer")
                 continue
             except MetadataUnavailable as error:
                 away = error
                 continue
-            if address != self._addresses[0]:
-                self._prefer(address)
+            self._prefer(address)
             return answer
+        asked = ", ".join(map(plain_address, self._addresses))
+        if self._find is not None:
+            self._addresses.clear()  # others may be behind the service URL now
         if away is not None:
             raise away
-        raise ConnectError(
-            f"no broker of {', '.join(self._addresses)} can be reached: {'; '.join(failures)}"
-        )
+        raise ConnectError(f"no broker of {asked} can be reached: {'; '.join(failures)}")
+
+    async def _find_addresses(self) -> None:
+        """Ask the hosts of the service URL for addresses; lookups at the same time share it."""
+        if self._find is None:
+            return
+        if self._finding is None:
+            self._finding = asyncio.get_running_loop().create_future()
+            _ = self._tasks.spawn(
+                self._settle_addresses(self._find, self._finding), name="find brokers"
+            )
+        # Shielded: others wait for the same answer.
+        await asyncio.shield(self._finding)
+
+    async def _settle_addresses(
+        self, find: Callable[[], Awaitable[Sequence[str]]], finding: asyncio.Future[None]
+    ) -> None:
+        failure: Exception | None = ConnectError("the client has ended")
+        try:
+            found = await find()
+            if find is self._find:
+                self._addresses = list(found)
+            failure = None
+        except PulsarishError as error:
+            failure = error
+        except (StreamBroken, TimeoutError) as error:
+            failure = ConnectError(str(error))
+        finally:
+            if self._finding is finding:
+                self._finding = None
+            if failure is None:
+                finding.set_result(None)
+            else:
+                finding.set_exception(failure)
+                # Retrieve the exception so that asyncio does not warn when no caller waits.
+                finding.exception()
+
+    async def _advise(self, address: str, error: NotSpoken) -> str:
+        """Return what listens at an address instead of a broker, and what helps."""
+        now = self._clock.monotonic()
+        looked_at, words = self._advice.get(address, (-_ADVICE_SECONDS, ""))
+        if now - looked_at >= _ADVICE_SECONDS:
+            kind = await look_at(self._connections, address, self._clock)
+            words = str(error) if kind is None else advice(address, "pulsarish", kind)
+            self._advice[address] = now, words
+        return words
 
     async def _follow(self, address: str, topic: str, wanted: pb.LookupWanted) -> pb.LookupResponse:
         """Look up at a broker and follow its redirects."""
@@ -295,8 +384,9 @@ class Lookup:
         return address
 
     def _prefer(self, address: str) -> None:
-        self._addresses.remove(address)
-        self._addresses.insert(0, address)
+        if address in self._addresses[1:]:
+            self._addresses.remove(address)
+            self._addresses.insert(0, address)
 
     def _remember(self, address: str) -> None:
         if (

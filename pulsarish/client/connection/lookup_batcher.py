@@ -15,7 +15,8 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.client.connection.broker_stream import refused_credentials
 from pulsarish.model.errors import AuthenticationError, UnknownError
-from pulsarish.runtime.seams import CallFailed, ClientConnections, StreamBroken, Tasks
+from pulsarish.runtime.network.addresses import plain_address
+from pulsarish.runtime.seams import CallFailed, ClientConnections, NoSuchMethod, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["LookupBatcher"]
@@ -89,6 +90,11 @@ class LookupBatcher:
             failure = StreamBroken(f"{address} gave {len(answers)} answers to {len(asked)} lookups")
         except (StreamBroken, TimeoutError, AuthenticationError) as error:
             failure = error
+        except NoSuchMethod:
+            failure = StreamBroken(
+                f"{plain_address(address)} is no broker: it answers no lookups, as a bookie does "
+                "not; name a broker's listen_address, usually port 6660"
+            )
         except CallFailed as error:
             failure = refused_credentials(address, str(error)) or UnknownError(
                 f"{_METHOD} failed at {address}: {error}"

@@ -38,7 +38,6 @@ from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.network.address_book import Transport
-from pulsarish.runtime.network.addresses import is_tls
 from pulsarish.wire.entry import (
     EXPIRES_PROPERTY,
     MESSAGES_IN_BATCH_MAX,
@@ -191,7 +190,7 @@ class ClientOptions:
         ``tracer_provider``: of OpenTelemetry, for spans of what is sent and received; ``None``:
         nothing is traced.
         """
-        self.addresses = parse_service_url(service_url)
+        self.url = parse_service_url(service_url)
         unsupported(
             locals(),
             log_conf_file_path=(None, "configure the standard library's logger 'pulsarish'"),
@@ -208,8 +207,8 @@ class ClientOptions:
             check_number(name, number, 0)
         self.security = security_of(
             authentication,
-            is_tls=is_tls(self.addresses[0]),
-            tls_url="service_url that begins with pulsarish+ssl://",
+            is_tls=self.url.has_tls,
+            tls_url="service_url that begins with pulsarish+ssl://, pulsar+ssl:// or https://",
             use_tls=use_tls,
             trust_file=tls_trust_certs_file_path,
             allows_insecure=tls_allow_insecure_connection,

@@ -59,6 +59,7 @@ from pulsarish.runtime.seams import (
     CallHandler,
     HttpHandler,
     Listener,
+    NoSuchMethod,
     Stream,
     StreamBroken,
     StreamHandler,
@@ -190,7 +191,8 @@ class GrpcConnections:
                 ) from None
             if code in (_HANDLER_FAILED, grpc.StatusCode.UNIMPLEMENTED):
                 entry.answered_count += 1
-                raise CallFailed(text) from None
+                kind = CallFailed if code is _HANDLER_FAILED else NoSuchMethod
+                raise kind(text) from None
             raise StreamBroken(f"{text} ({code.name})") from None
         except asyncio.CancelledError:
             if _is_cancelled():
@@ -352,6 +354,8 @@ class GrpcConnections:
 
     def _make_channel(self, address: str) -> _Channel:
         options = [*self._sizes, *_channel_options(self._limits)]
+        if self._dialer.tunnel:
+            options.append(("grpc.http_proxy", self._dialer.tunnel))
         target = plain_address(address)
         if not is_tls(address):
             return _Channel(grpc.aio.insecure_channel(target, options=options))

@@ -13,8 +13,7 @@ from grpclib.const import Status
 
 from pulsarish.runtime.grpc.channel_pool import ChannelKey, ChannelPool, PooledChannel
 from pulsarish.runtime.grpc.grpclib_streams import GrpclibStream, Link
-from pulsarish.runtime.grpc.http_tunnel import open_tunnel, proxy_for
-from pulsarish.runtime.network.addresses import host_of, plain_address
+from pulsarish.runtime.network.addresses import plain_address
 from pulsarish.runtime.network.dialing import Dialer
 from pulsarish.runtime.network.endpoints import (
     CALL_LANE,
@@ -22,7 +21,15 @@ from pulsarish.runtime.network.endpoints import (
     ConnectionLimits,
     method_path,
 )
-from pulsarish.runtime.seams import CallFailed, Stream, StreamBroken, Tasks, Unreachable
+from pulsarish.runtime.network.http_tunnel import open_tunnel
+from pulsarish.runtime.seams import (
+    CallFailed,
+    NoSuchMethod,
+    Stream,
+    StreamBroken,
+    Tasks,
+    Unreachable,
+)
 from pulsarish.security.credentials import Credentials, CredentialsSource, no_credentials
 
 __all__ = ["GrpclibConnections"]
@@ -126,7 +133,8 @@ class GrpclibConnections:
                 Status.UNIMPLEMENTED,
             ):
                 entry.answered_count += 1
-                raise CallFailed(f"{method} at {address}: {stream.status[1]}") from None
+                kind = CallFailed if stream.status[0] is Status.ABORTED else NoSuchMethod
+                raise kind(f"{method} at {address}: {stream.status[1]}") from None
             raise StreamBroken(f"{method}: {broken}") from None
         else:
             entry.answered_count += 1
@@ -209,8 +217,7 @@ class GrpclibConnections:
             self._close(entry)
 
     async def _connect_link(self, link: Link, address: str) -> None:
-        host = host_of(address).strip("[]")
-        proxy = proxy_for(host)
+        proxy = self._dialer.proxy_for(address)
         tunnel = None if proxy is None else await open_tunnel(proxy, plain_address(address))
         await self._dialer.connect(address, lambda: link, protocols=(HTTP2,), tunnel=tunnel)
 

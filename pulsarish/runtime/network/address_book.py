@@ -65,6 +65,9 @@ class AddressBook:
     def forget(self, name: str) -> None:
         self._known.pop(name, None)
 
+    def clear(self) -> None:
+        self._known.clear()
+
     def on_reached(self, name: str, address: str) -> None:
         """Note that a process was reached at one of its addresses."""
         known = self._known.get(name)

@@ -7,12 +7,14 @@ import socket
 import ssl
 from collections.abc import Callable
 from typing import Final, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
-from pulsarish.runtime.network.addresses import is_tls, split_address
+from pulsarish.runtime.network.addresses import host_of, is_tls, plain_address, split_address
 from pulsarish.runtime.network.endpoints import ConnectionLimits, connect_error
+from pulsarish.runtime.network.http_tunnel import open_tunnel, proxy_for
 from pulsarish.runtime.network.listening import TLS_SHUTDOWN_SECONDS
 from pulsarish.runtime.network.tls_contexts import ClientTls
-from pulsarish.runtime.seams import StreamBroken
+from pulsarish.runtime.seams import StreamBroken, Unreachable
 from pulsarish.security.tls import TlsClientConfig, tls_reason
 
 __all__ = ["Dialer"]
@@ -29,9 +31,15 @@ class Dialer:
 
     Args:
         tls: for addresses with TLS; without it, servers are checked with the system's authorities.
+        tunnel: ``host:port`` of the proxy that all connections pass by CONNECT of HTTP, in place
+            of one that the environment names; empty: none.
     """
 
-    def __init__(self, tls: TlsClientConfig | None, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, tls: TlsClientConfig | None, limits: ConnectionLimits, *, tunnel: str = ""
+    ) -> None:
+        self.tunnel = f"http://{tunnel}" if tunnel else ""
+        """The URL of the proxy."""
         self.tls_config = tls or _NO_OPTIONS
         self._limits = limits
         self._tls = None if tls is None else ClientTls(tls)
@@ -91,7 +99,47 @@ class Dialer:
             raise StreamBroken(f"{address}: {tls_reason(error)}") from error
         return protocol  # type: ignore[no-any-return]
 
+    def proxy_for(self, address: str) -> SplitResult | None:
+        """Return the proxy for this address; ``None``: connect directly."""
+        return urlsplit(self.tunnel) if self.tunnel else proxy_for(host_of(address).strip("[]"))
+
+    async def connect_through(self, address: str, factory: Callable[[], P]) -> P:
+        """Return the protocol of a new connection, made by the proxy where there is one.
+
+        Raises ``Unreachable`` when no process listens, ``StreamBroken`` with the reason.
+        """
+        proxy = self.proxy_for(address)
+        try:
+            tunnel = None if proxy is None else await open_tunnel(proxy, plain_address(address))
+            return await self.connect(address, factory, tunnel=tunnel)
+        except ConnectionRefusedError as error:
+            raise Unreachable(f"{plain_address(address)}: no process listens there") from error
+        except socket.gaierror as error:
+            at = plain_address(address) if proxy is None else proxy.geturl()
+            raise StreamBroken(
+                f"the host name of {at} cannot be resolved ({error.strerror or error}): correct "
+                "it, or its entry in DNS"
+            ) from error
+        except OSError as error:
+            at = plain_address(address)
+            words = f"{at} cannot be reached: {error}"
+            if is_tls(address) and proxy is None:
+                words = (
+                    f"{at} does not complete a TLS handshake ({error or 'it ends it'}): begin the "
+                    "service URL without +ssl, or with http://, if that port has no TLS"
+                )
+            raise StreamBroken(words) from error
+
     async def failure(self, address: str, *protocols: str) -> StreamBroken:
         """Return why a connection could not be made. Connects again to find out."""
+        if self.tunnel:
+            return await self._tunnel_failure(address)
         context = self.tls.context(*protocols) if is_tls(address) else None
         return await connect_error(address, context)
+
+    async def _tunnel_failure(self, address: str) -> StreamBroken:
+        try:
+            (await open_tunnel(urlsplit(self.tunnel), plain_address(address))).close()
+        except OSError as error:
+            return StreamBroken(f"{address} cannot be reached through {self.tunnel}: {error}")
+        return StreamBroken(f"{address} does not speak the protocol, reached by {self.tunnel}")

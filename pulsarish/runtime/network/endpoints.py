@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pulsarish.runtime.network.addresses import plain_address, split_address
-from pulsarish.runtime.seams import Buffer, StreamBroken, Unreachable
+from pulsarish.runtime.seams import Buffer, NotSpoken, StreamBroken, Unreachable
 from pulsarish.security.tls import tls_reason
 
 __all__ = [
@@ -155,7 +155,10 @@ async def connect_error(address: str, tls: ssl.SSLContext | None = None) -> Stre
     try:
         found = await loop.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except OSError as error:
-        return StreamBroken(f"{address} cannot be resolved: {error}")
+        return StreamBroken(
+            f"the host name of {plain_address(address)} cannot be resolved "
+            f"({error.strerror or error}): correct it, or its entry in DNS"
+        )
     for family, kind, protocol, _, target in found:
         with socket.socket(family, kind, protocol) as probe:
             probe.setblocking(False)
@@ -168,7 +171,7 @@ async def connect_error(address: str, tls: ssl.SSLContext | None = None) -> Stre
                 return StreamBroken(f"{address} cannot be reached: {error}")
             if tls is not None:
                 return await _tls_error(address, tls, probe.dup())
-            return StreamBroken(
+            return NotSpoken(
                 f"{address} takes connections but does not speak the protocol; perhaps it speaks "
                 "TLS, or something else"
             )
@@ -189,7 +192,7 @@ async def _tls_error(address: str, tls: ssl.SSLContext, connected: socket.socket
     except (OSError, TimeoutError) as error:
         return StreamBroken(
             f"{address} takes connections but does not complete a TLS handshake "
-            f"({error or 'in time'}); perhaps it does not speak TLS"
+            f"({error or 'it ends it, or not in time'}); perhaps it does not speak TLS"
         )
     transport.abort()
     return StreamBroken(

@@ -155,32 +155,54 @@ def test_other_bytes_are_no_message_id(data: bytes) -> None:
         ("pulsarish://[::1]:7000", ("[::1]:7000",)),
         ("pulsarish+ssl://a,b:7/", ("tls:a:6661", "tls:b:7")),
         ("pulsarish+ssl://[::1]:7000", ("tls:[::1]:7000",)),
+        ("pulsarish://[::1]", ("[::1]:6660",)),
+        ("pulsar://a,b:7", ("a:6650", "b:7")),
+        ("pulsar+ssl://a_1.b-2", ("tls:a_1.b-2:6651",)),
+        ("http://a/", ("a:8080",)),
+        ("https://a,b:8443", ("tls:a:8081", "tls:b:8443")),
     ],
 )
 def test_service_url(url: str, addresses: tuple[str, ...]) -> None:
-    assert parse_service_url(url) == addresses
+    assert parse_service_url(url).addresses == addresses
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "part"),
     [
-        "",
-        "localhost:6660",
-        "pulsarish://",
-        "pulsarish://a:0",
-        "pulsarish://a:x",
-        "pulsarish://a:99999",
-        "pulsar://a:6650",
-        "pulsarish+ssl://",
-        "pulsarish://u:p@a",
-        "pulsarish+http://a",
-        "http://a",
-        7,
+        ("", "no scheme"),
+        ("localhost:6660", "no scheme"),
+        ("foo://a", "unknown scheme 'foo'"),
+        ("pulsarish+http://a", "unknown scheme 'pulsarish+http'"),
+        ("PULSAR://a", "unknown scheme 'PULSAR'; write pulsar"),
+        (" pulsar://a", "unknown scheme ' pulsar'; write pulsar"),
+        ("pulsarish://", "names no host"),
+        ("pulsarish+ssl:///", "names no host"),
+        ("pulsar://a:1,", "host 2 is empty"),
+        ("pulsar://a:1,,b", "host 2 is empty"),
+        ("pulsar://a:1,pulsar://b:2", "host 2, 'pulsar://b:2', has a scheme"),
+        ("pulsar://:6650", "the host has no name before the port '6650'"),
+        ("pulsar://a:1;b:2", "the host 'a:1;b' is no host name"),
+        ("pulsar://a b:1", "the host 'a b' is no host name"),
+        ("pulsar://::1", "'::1', is an IPv6 address without brackets"),
+        ("pulsarish://a:", "the port ''"),
+        ("pulsarish://a:0", "the port '0'"),
+        ("pulsarish://a:x", "the port 'x'"),
+        ("pulsarish://a:-1", "the port '-1'"),
+        ("pulsarish://a:1,b:99999", "host 2 'b' has the port '99999'"),
+        ("http://a:1/admin", "the path '/admin'"),
+        ("http://a:1?x=1", "the query '?x=1'"),
+        ("http://a:1#x", "the fragment '#x'"),
+        ("pulsarish://u:secret@a", "names a user"),
+        (7, "7 of type int"),
+        (None, "None of type NoneType"),
+        (b"pulsar://a", "of type bytes"),
     ],
 )
-def test_bad_service_url(url: object) -> None:
-    with pytest.raises(errors.InvalidConfiguration, match="pulsarish://host"):
+def test_bad_service_url(url: object, part: str) -> None:
+    with pytest.raises(errors.InvalidConfiguration, match="pulsarish://host") as raised:
         parse_service_url(url)
+    assert part in str(raised.value)
+    assert "secret" not in str(raised.value)
 
 
 def test_backoff_grows_to_its_limit() -> None:

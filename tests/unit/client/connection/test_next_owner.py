@@ -43,7 +43,13 @@ def test_the_next_owner_is_reached_as_the_former_one(
     book: Any = Book()
     unused: Any = None
     lookup = Lookup(
-        ["b1:6660"], unused, unused, listener=listener, limits=LookupLimits(), book=book
+        ["b1:6660"],
+        unused,
+        unused,
+        listener=listener,
+        limits=LookupLimits(),
+        book=book,
+        clock=unused,
     )
     assert lookup.next_owner(moved_to, former) == address
     assert book.put_in == ([(address, address, framed)] if address else [])

@@ -10,6 +10,7 @@ import pytest
 
 from pulsarish.client.connection.lookup import Lookup, LookupLimits, TopicList
 from pulsarish.model.errors import AuthorizationError, ConnectError, MetadataUnavailable
+from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.wire._pb import broker_pb2 as pb
 
@@ -54,6 +55,7 @@ def listed(brokers: Brokers, **options: Any) -> TopicList:
             listener="",
             limits=LookupLimits(call_timeout_seconds=5.0),
             book=AddressBook("auto", failures_max=1),
+            clock=SystemClock(),
         )
         return await lookup.topics("acme/shop", "acme/shop/.*", **{"persistent": True, **options})
 

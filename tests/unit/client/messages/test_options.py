@@ -70,7 +70,7 @@ def test_the_security_of_a_client() -> None:
     token = AuthenticationToken("t")
     assert ClientOptions(URL, authentication=token).security == ClientSecurity(token.provider)
     tls = ClientOptions("pulsarish+ssl://b1,b2:7000", tls_trust_certs_file_path="ca.pem")
-    assert tls.addresses == ("tls:b1:6661", "tls:b2:7000")
+    assert tls.url.addresses == ("tls:b1:6661", "tls:b2:7000")
     assert tls.security == ClientSecurity(
         None, TlsClientConfig(trust_file="ca.pem", is_required=True)
     )
@@ -105,7 +105,7 @@ def test_an_authentication_that_is_none_is_not_shown() -> None:
 
 def test_client_url() -> None:
     with pytest.raises(InvalidConfiguration, match="pulsarish://host"):
-        ClientOptions("pulsar://localhost:6650")
+        ClientOptions("kafka://localhost:9092")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.runtime.grpc.http_tunnel import proxy_for
+from pulsarish.runtime.network.http_tunnel import proxy_for
 
 
 @pytest.mark.parametrize(
