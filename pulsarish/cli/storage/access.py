@@ -14,6 +14,7 @@ import click
 
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.inspection.directories import Damage, Inspected, directories_of
+from pulsarish.bookie.unlisted_volumes import with_unlisted
 from pulsarish.cli.output import print_line, say
 from pulsarish.cli.server_options import config_options, load_config
 from pulsarish.model.errors import InvalidArgument, NotAllowed, NotFound
@@ -81,10 +82,28 @@ def _with_volume(
         **given: Any,
     ) -> Any:
         config = load_config(BookieConfig, "bookie", toml_path, overrides, show=print_config)
+        config = asyncio.run(_with_added_volumes(config))
         click.get_current_context().meta[_VOLUMES] = len(config.volumes())
         return command(**pick(config, volume), **given)
 
     return cast(F, run)
+
+
+async def _with_added_volumes(config: BookieConfig) -> BookieConfig:
+    """Return the configuration with the volumes that were added while the bookie ran, as its
+    directories know them.
+    """
+    lanes = Lanes(OutsideWork())
+    try:
+        found, unlisted = await with_unlisted(ReadOnlyFiles(lanes), config, None)
+    finally:
+        await lanes.close()
+    for directory in unlisted:
+        say(
+            f"the bookie also has the volume {directory}, which was added while it ran: name it in "
+            "the lists of its options"
+        )
+    return found
 
 
 def has_several_volumes() -> bool:

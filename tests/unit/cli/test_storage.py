@@ -9,9 +9,13 @@ import os
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.bookie.store import EntryStore
+from pulsarish.metadata.records import VolumeRecord
+from pulsarish.wire.json_record import encode_record
 from tests.support.bookie_disks import INSTANCE, BookieDisks
 from tests.support.bookies import make_record
 
@@ -107,6 +111,26 @@ def test_one_of_several_volumes_is_named(disks: BookieDisks) -> None:
     found = disks.command("ledger", "list", "--volume", ledgers, *lists)
     assert found.exit_code == 0, found.output
     assert found.output == disks.command("ledger", "list").output
+
+
+def test_a_volume_that_was_added_while_the_bookie_ran_is_not_left_out(disks: BookieDisks) -> None:
+    other = [f"{disks.home}/other/{kind}" for kind in ("journal", "ledger", "index")]
+    added = msgspec.structs.replace(disks.cookie, volume="1f")
+    noted = {"1f": VolumeRecord(tuple(other), is_opened=True, is_unlisted=True)}
+    own = Path(disks.config.ledger_path) / COOKIE_NAME
+    own.write_bytes(encode_record(msgspec.structs.replace(disks.cookie, volumes=noted)))
+    for directory in other:
+        Path(directory).mkdir(parents=True)
+        (Path(directory) / COOKIE_NAME).write_bytes(encode_record(added))
+    refused = disks.command("ledger", "list")
+    assert refused.exit_code == 1
+    assert f"are {disks.config.ledger_path}, {other[1]}" in refused.output
+    found = disks.command("ledger", "list", "--volume", disks.config.ledger_path)
+    assert found.exit_code == 0
+    assert f"also has the volume {other[1]}" in found.output
+    # The disk is not mounted: a start would be refused, and what is there can be looked at.
+    shutil.rmtree(f"{disks.home}/other")
+    assert disks.command("ledger", "list").exit_code == 0
 
 
 def test_a_running_bookie_is_read_beside_its_lock(tmp_path: Path) -> None:
