@@ -39,6 +39,7 @@ from pulsarish.sim.mutants.schedules import SCHEDULE_MUTANTS
 from pulsarish.sim.mutants.shared_reads import SHARED_READ_MUTANTS
 from pulsarish.sim.mutants.storage import STORAGE_MUTANTS
 from pulsarish.sim.mutants.topic_log import LOG_MUTANTS
+from pulsarish.sim.mutants.volume_additions import VOLUME_ADDITION_MUTANTS
 from pulsarish.sim.mutants.volume_removals import VOLUME_MUTANTS
 from pulsarish.sim.workloads.safeguard import Mutant
 
@@ -78,6 +79,7 @@ _ALL: Final = (
     *SHARED_READ_MUTANTS,
     *QUOTA_MUTANTS,
     *VOLUME_MUTANTS,
+    *VOLUME_ADDITION_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}

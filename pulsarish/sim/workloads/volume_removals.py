@@ -33,7 +33,7 @@ from pulsarish.sim.workloads.ledgers import bookie_config
 from pulsarish.sim.workloads.repair import _REPAIR, RepairSettings, _Workload
 from pulsarish.sim.world.world import Simulation
 
-__all__ = ["run_volume_removals"]
+__all__ = ["Removals", "run_volume_removals"]
 
 _SETTINGS: Final = RepairSettings(
     bookies=5, rounds=2, closed_ledgers=10, open_ledgers=3, quorums=((2, 2, 2), (3, 3, 3))
@@ -45,12 +45,15 @@ _LOOKS_MAX: Final = 400
 _LOOK_SECONDS: Final = 0.2
 
 
-class _Removals(_Workload):
+class Removals(_Workload):
+    """One run."""
+
     def __init__(self, sim: Simulation) -> None:
         super().__init__(sim, _SETTINGS)
         self._places = {
             name: [f"/data/{number}" for number in range(_VOLUMES)] for name in self._names
         }
+        self._removed: dict[str, list[str]] = {name: [] for name in self._names}
         self.fenced_count = 0
         """Ledgers that a removed volume knew, and that were looked for elsewhere."""
 
@@ -121,6 +124,7 @@ class _Removals(_Workload):
             node.revive()
             await self._all_up()
         self._places[name] = [each for each in self._places[name] if each != place]
+        self._removed[name].append(place)
         node.crash()
         node.revive()
         await self._all_up()
@@ -196,6 +200,6 @@ def run_volume_removals(seed: int) -> int:
     Raises ``AssertionError`` when a promise was broken.
     """
     sim = Simulation(seed)
-    workload = _Removals(sim)
+    workload = Removals(sim)
     sim.run(workload.run, max_virtual_seconds=600)
     return workload.fenced_count
