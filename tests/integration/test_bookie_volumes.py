@@ -15,7 +15,7 @@ from pulsarish.wire._pb import bookie_pb2 as pb
 from tests.integration.test_bookie_process import Process, talk
 from tests.support.bookies import BookieClient, make_record
 
-_KILLS = 4
+_KILLS = 3
 _STEP_SECONDS = 0.02
 
 
