@@ -12,13 +12,20 @@ from pulsarish.bookie.ledger_index import LedgerIndex, LedgerRow
 from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.write_cache import WriteCache
-from pulsarish.model.errors import AlreadyExists, BookieReadOnly, InvalidArgument, LedgerFenced
+from pulsarish.model.errors import (
+    AlreadyExists,
+    BookieReadOnly,
+    EntryUnknown,
+    InvalidArgument,
+    LedgerFenced,
+)
 from pulsarish.runtime.seams import Files
 from pulsarish.wire.bookie import AddResult
 from pulsarish.wire.record import encode_record_head
 
-FENCED, EXISTS, READ_ONLY, BAD = (
+FENCED, UNKNOWN, EXISTS, READ_ONLY, BAD = (
     LedgerFenced.code,
+    EntryUnknown.code,
     AlreadyExists.code,
     BookieReadOnly.code,
     InvalidArgument.code,
@@ -95,7 +102,8 @@ def test_a_batch_is_answered_in_ranges_a_ledger_and_changes_its_state() -> None:
         (None, False, False, 0),
         (LedgerRow(True, False, -1, -1, -1), False, False, FENCED),
         (LedgerRow(True, False, -1, -1, -1), True, False, 0),
-        (LedgerRow(False, True, -1, -1, -1), False, False, FENCED),
+        (LedgerRow(False, True, -1, -1, -1), False, False, UNKNOWN),
+        (LedgerRow(True, True, -1, -1, -1), False, False, FENCED),
         (LedgerRow(False, True, -1, -1, -1), True, False, 0),
         (None, False, True, READ_ONLY),
         (LedgerRow(True, False, -1, -1, -1), False, True, FENCED),
