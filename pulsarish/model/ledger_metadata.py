@@ -50,6 +50,7 @@ class LedgerPurpose(msgspec.Struct, frozen=True, gc=False):
 
     kind: PurposeKind
     owner: str  # a topic's full name, "topic#subscription" for a cursor, free text for a diagnostic
+    delayed: bool = False  # of a cursor: it has delayed messages, and not the cursor's position
 
 
 class BookieGroups(msgspec.Struct, frozen=True, gc=False):

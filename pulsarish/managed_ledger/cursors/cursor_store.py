@@ -406,7 +406,7 @@ class CursorStore:
             write_quorum=options.write_quorum,
             ack_quorum=options.ack_quorum,
             groups=options.bookie_groups,
-            purpose=self._purpose,
+            purpose=msgspec.structs.replace(self._purpose, delayed=True),
             listener=listener,
         )
 

@@ -102,13 +102,15 @@ def plan_tree(
             if place is not None and _is_better(metadata, logs.get(place)):
                 logs[place] = metadata
     for (owner, subscription), metadata in logs.items():
-        # The ledger has the position. Without it everything is delivered again.
+        # The ledger has the position. Without it everything is delivered again, also what is due
+        # later: the delayed messages are in the topic, and their own ledger is of no use.
         first_ledger = topics[owner].record.ledgers[0].ledger_id
+        cursor_ledger = -1 if metadata.purpose.delayed else metadata.ledger_id
         topics[owner].cursors[subscription] = CursorRecord(
-            first_ledger, NO_ENTRY, cursor_ledger=metadata.ledger_id, created_ms=now_ms
+            first_ledger, NO_ENTRY, cursor_ledger=cursor_ledger, created_ms=now_ms
         )
     named = {each.ledger_id for topic in plan.topics for each in topic.record.ledgers}
-    named |= {each.ledger_id for each in logs.values()}
+    named |= {each.ledger_id for each in logs.values() if not each.purpose.delayed}
     for ledger_id, metadata in plan.ledgers.items():
         if ledger_id not in named:
             plan.unattached[ledger_id] = f"{metadata.purpose.kind} {metadata.purpose.owner}"
@@ -174,12 +176,15 @@ def _cursor_of(owner: str, topics: Mapping[str, PlannedTopic]) -> tuple[str, str
 def _is_better(metadata: LedgerMetadata, other: LedgerMetadata | None) -> bool:
     """Return whether a subscription's position is rather in this ledger of it.
 
-    Ledgers of delayed messages belong to it, too. They are closed as soon as they are written.
+    Ledgers of delayed messages belong to it, too. They are closed as soon as they are written, and
+    those of older versions do not say what they are.
     """
-    if other is None:
-        return True
-    is_open, other_is_open = (each.state is not LedgerState.CLOSED for each in (metadata, other))
-    return (is_open, metadata.ledger_id) > (other_is_open, other.ledger_id)
+    return other is None or _rank(metadata) > _rank(other)
+
+
+def _rank(metadata: LedgerMetadata) -> tuple[bool, bool, int]:
+    is_open = metadata.state is not LedgerState.CLOSED
+    return not metadata.purpose.delayed, is_open, metadata.ledger_id
 
 
 def _add_parents(nodes: dict[str, bytes], name: TopicName, now_ms: int) -> None:

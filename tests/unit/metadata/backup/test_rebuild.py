@@ -56,6 +56,15 @@ from pulsarish.wire.json_record import encode_record
 from tests.unit.metadata.backup.test_restore import Interfering, in_world, put, records_of
 
 TOPIC = TopicName.parse("persistent://public/default/t")
+
+
+def delayed(ledger_id: int, owner: str) -> LedgerMetadata:
+    """A ledger of delayed messages."""
+    found = ledger(ledger_id, owner=owner, kind=PurposeKind.CURSOR)
+    purpose = msgspec.structs.replace(found.purpose, delayed=True)
+    return msgspec.structs.replace(found, purpose=purpose)
+
+
 OPEN, CLOSED = LedgerState.OPEN, LedgerState.CLOSED
 
 
@@ -180,6 +189,21 @@ def test_the_chain_has_the_ledgers_in_order_and_the_open_ones_open() -> None:
     assert namespace.policies["retention"]["retentionTimeInMinutes"] == -1
     assert namespace.policies["retention"]["retentionSizeInMB"] == -1
     assert namespace.policies["inactive_topic"]["deleteWhileInactive"] is False
+
+
+def test_a_closed_ledger_of_positions_counts_before_newer_ones_of_delayed_messages() -> None:
+    """An orderly stop of the broker, or the recovery by the next owner, closes it."""
+    ledgers = [
+        ledger(1),
+        *(ledger(each, owner=f"{TOPIC.full}#s", kind=PurposeKind.CURSOR) for each in (3, 4)),
+        *(delayed(each, f"{TOPIC.full}#s") for each in (2, 5, 6)),
+        delayed(7, f"{TOPIC.full}#only"),
+    ]
+    plan = plan_tree(dict(sorted((each.ledger_id, each) for each in ledgers)), [bookie(1)], 77)
+    (topic,) = plan.topics
+    found = {name: each.cursor_ledger for name, each in topic.cursors.items()}
+    assert found == {"s": 4, "only": -1}
+    assert list(plan.unattached) == [2, 3, 5, 6, 7]
 
 
 def test_subscriptions_come_back_with_the_ledger_that_is_still_written() -> None:
