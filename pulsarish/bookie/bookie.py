@@ -832,6 +832,7 @@ async def _ledgers_given_out(records: Records) -> int:
 
     Raises ``MetadataUnavailable``.
     """
+    await records.sync(paths.LEDGER_IDS)
     found = await records.get(paths.LEDGER_IDS, LedgerIds)
     return _INT64_MAX if found is None else found[0].next_id
 

@@ -9,7 +9,8 @@ that an operator has cordoned takes no new ones, and those that lie there go on.
 A write or sync that fails ends a bookie with one volume (rule 9). Of several, it ends the volume:
 what waits for it is refused, and nothing of it is answered any more. "Not there" would now be a lie
 for every ledger that it may have had, and an add or fence of such a ledger would begin it again
-elsewhere without its fence. So these ledgers get an error at first. Then every other volume notes
+elsewhere without its fence. So these ledgers get an error at first. Then, once the metadata say
+which ids were given out, every other volume notes
 durably below which id ledgers that it does not know are in limbo, and the bookie answers "unknown"
 for them until auto-recovery has copied them here again. The failed volume is not used again: its
 ledgers may have been fenced or written elsewhere since. A full disk is no failure of that kind: it
@@ -21,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 
 from pulsarish.bookie.config import BookieConfig
@@ -44,6 +45,7 @@ class VolumeHomes:
     """The volumes of a bookie that has several, and which of them has which ledger.
 
     Args:
+        ids_below: returns an id above those of all ledgers, once the metadata can be asked.
         on_change: called when a volume has failed or was taken out, and again when all others know
             it durably.
         removed_directories: of volumes that an operator has removed earlier.
@@ -57,6 +59,7 @@ class VolumeHomes:
         instance_id: str,
         *,
         config: BookieConfig,
+        ids_below: Callable[[], Awaitable[int]],
         on_change: Callable[[], None],
         removed_directories: Collection[str] = (),
     ) -> None:
@@ -69,6 +72,7 @@ class VolumeHomes:
         self._tasks = tasks
         self._rng = rng
         self._open_max = config.open_ledgers_max
+        self._ids_below = ids_below
         self._on_change = on_change
         self._homes: dict[int, Volume] = {}
         # ledgers that must keep their entry in ``_homes``: something that uses it is under way
@@ -187,12 +191,16 @@ class VolumeHomes:
         """Let all other volumes know durably that ledgers which they do not know are in doubt."""
         async with self._settling:
             times = max(each.store.limbo_times for each in self.volumes) + 1
-            # All that have failed by now: a note that names one must cover its ledgers, too.
+            # All that have failed by now: a note that names one must cover its ledgers, too. Those
+            # that fail from here on may have ledgers that are given out after the metadata were
+            # asked, and get a note of their own.
             failed = [
                 each for each in self.volumes if each.failure is not None and not each.is_removed
             ]
             lost = [each.name for each in failed]
-            below = max(each.highest for each in failed) + 1
+            # Any peer may name any ledger here, and no id may be in doubt that is still to be given
+            # out: the bookie would be left out of all new ledgers.
+            below = min(max(each.highest for each in failed) + 1, await self._ids_below())
             for other in self.live:
                 try:
                     # What it has in its journal only is no doubt of the next start's replay.

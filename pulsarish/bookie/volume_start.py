@@ -10,6 +10,7 @@ such id, so a new volume, or one beside a volume that has given up a part of its
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -24,7 +25,7 @@ from pulsarish.bookie.volumes import Volumes
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, VolumeRecord
-from pulsarish.model.errors import BookieIOError, ConfigError, CorruptData
+from pulsarish.model.errors import BookieIOError, ConfigError, CorruptData, MetadataUnavailable
 from pulsarish.runtime.disk_errors import is_full
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import IndexCorrupt, World
@@ -32,6 +33,7 @@ from pulsarish.runtime.seams import IndexCorrupt, World
 __all__ = ["count_together", "open_volume", "open_volumes"]
 
 _log = get_logger("bookie.volumes")
+_RETRY_SECONDS: Final = 1.0
 
 
 async def open_volumes(
@@ -80,6 +82,7 @@ async def open_volumes(
         world.random,
         agreed.cookie.instance_id,
         config=config,
+        ids_below=start.ids_below,
         on_change=on_change,
         removed_directories=[
             directory
@@ -146,6 +149,19 @@ class _Start:
         self._world = world
         self._guarded = guarded
         self._config = config
+
+    async def ids_below(self) -> int:
+        """Return an id above those of all ledgers. Wait until the metadata say so."""
+        while True:
+            try:
+                return await self.ledgers_given_out()
+            except MetadataUnavailable as error:
+                _log.warning(
+                    "the ledgers of the failed volume get errors until the metadata say which ids "
+                    "were given out",
+                    reason=error,
+                )
+                await self._world.clock.sleep(_RETRY_SECONDS)
 
     async def give_up(self, lost: Mapping[str, str], limbos: Sequence[Limbo], times: int) -> None:
         """Give up volumes, in the other volumes durably. ``times``: how many limbos there were."""

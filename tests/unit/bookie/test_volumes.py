@@ -325,6 +325,64 @@ def test_a_volume_that_was_given_up_is_not_used_again() -> None:
     run(bench, scenario)
 
 
+def test_ids_that_a_peer_names_put_none_in_doubt_that_is_still_to_be_given_out() -> None:
+    bench = bench_of("/a", "/b")
+
+    async def scenario() -> None:
+        await give_out_ids(bench)
+        await fill(bench, LEDGERS)
+
+        async def name_any(client: BookieClient) -> None:
+            for more in range(16):
+                assert await client.fence((1 << 40) + more) == (OK, -1)
+
+        await bench.with_client(name_any)
+        before = await places_of(bench, LEDGERS)
+        lost = next(each for each, place in before.items() if place == "/b/ledgers")
+        (volume,) = [each for each in bench.bookie.volumes if "/b" in each.where]
+        assert volume.highest >= 1 << 40
+        bench.node.disk.kill("/b/")
+
+        async def work(client: BookieClient) -> None:
+            await client.add([make_record(lost, 1, b"x")])
+            while not volumes_of(bench).settled_names:
+                await client.world.clock.sleep(0.1)
+            assert (await client.read(lost, 0, 0))[0] == EntryUnknown.code
+            assert await client.add([make_record(GIVEN_OUT, 0, b"new")]) == {(GIVEN_OUT, 0): OK}
+
+        await bench.with_client(work)
+        assert (await registration_of(bench)).limbo_below_ledger <= GIVEN_OUT
+
+    run(bench, scenario)
+
+
+def test_while_the_metadata_are_away_the_ledgers_of_a_lost_volume_get_errors() -> None:
+    bench = bench_of("/a", "/b")
+
+    async def scenario() -> None:
+        await give_out_ids(bench)
+        await fill(bench, LEDGERS)
+        before = await places_of(bench, LEDGERS)
+        lost = next(each for each, place in before.items() if place == "/b/ledgers")
+        kept = next(each for each, place in before.items() if place == "/a/ledgers")
+        bench.sim.metadata.stop()
+        bench.node.disk.kill("/b/")
+
+        async def work(client: BookieClient) -> None:
+            await client.add([make_record(lost, 1, b"x")])
+            await client.world.clock.sleep(1.0)
+            assert (await client.fence(lost))[0] == BookieIOError.code
+            assert await client.add([make_record(kept, 1, b"x")]) == {(kept, 1): OK}
+            bench.sim.metadata.start()
+            while not volumes_of(bench).settled_names:
+                await client.world.clock.sleep(0.1)
+            assert await client.fence(lost) == (EntryUnknown.code, -1)
+
+        await bench.with_client(work)
+
+    run(bench, scenario)
+
+
 def test_a_disk_that_dies_takes_its_ledgers_and_no_other() -> None:
     bench = bench_of("/a", "/b")
 
@@ -372,6 +430,7 @@ def test_a_second_volume_may_fail_while_the_loss_of_the_first_one_is_noted() -> 
     bench = bench_of("/a", "/b", "/c")
 
     async def scenario() -> None:
+        await give_out_ids(bench)
         await fill(bench, LEDGERS)
         before = await places_of(bench, LEDGERS)
         _, second, third = bench.bookie.volumes
