@@ -52,7 +52,7 @@ class DrainState:
     closed_ledgers: int = 0
     """Closed ledgers that name the bookie."""
     open_ledgers: int = 0
-    """Ledgers that are not closed."""
+    """Ledgers that are not closed, and those whose record cannot be read."""
     waiting: dict[int, str] = field(default_factory=dict)
     """Some of both, and what each waits for."""
     failure: str = ""
@@ -65,6 +65,14 @@ class DrainState:
     def waits(self, ledger_id: int, reason: str) -> None:
         if len(self.waiting) < _SHOWN_MAX:
             self.waiting[ledger_id] = reason
+
+    def is_damaged(self, ledger_id: int, error: CorruptData) -> None:
+        """Count a ledger with a record that cannot be read, and name it before all others."""
+        self.open_ledgers += 1
+        if len(self.waiting) >= _SHOWN_MAX:
+            _ = self.waiting.popitem()
+        words = f"{error}. Put the metadata back from a backup: pulsarish metadata restore"
+        self.waiting = {ledger_id: words, **self.waiting}
 
 
 class VolumeDrains:
@@ -122,7 +130,7 @@ class VolumeDrains:
         before = self._states[volume.name]
         try:
             found = await self._look(volume)
-        except (MetadataUnavailable, CorruptData, BookieIOError) as error:
+        except (MetadataUnavailable, BookieIOError) as error:
             before.failure = str(error)
             _log.warning("a volume is drained later", volume=volume.where, reason=error)
             return
@@ -135,7 +143,7 @@ class VolumeDrains:
     async def _look(self, volume: Volume) -> DrainState:
         """Look at all ledgers of a volume, and publish some that are to leave the bookie.
 
-        Raises ``MetadataUnavailable``, ``CorruptData``, ``BookieIOError``.
+        Raises ``MetadataUnavailable``, ``BookieIOError``.
         """
         member = volume.store.instance_id
         found = DrainState(is_draining=True, has_looked=True)
@@ -145,12 +153,20 @@ class VolumeDrains:
         await self._records.sync(paths.LEDGERS)
         for first in range(0, len(local), ROWS_MAX):
             page = local[first : first + ROWS_MAX]
-            rows = await self._records.get_many(list(map(paths.ledger, page)), LedgerMetadata)
-            left = [row[0] for row in rows if row is not None and _holds_up(row[0], member)]
-            published = await self._records.get_many(
+            rows = await self._records.get_each(list(map(paths.ledger, page)), LedgerMetadata)
+            left: list[LedgerMetadata] = []
+            for ledger_id, row in zip(page, rows, strict=True):
+                if isinstance(row, CorruptData):
+                    found.is_damaged(ledger_id, row)
+                elif row is not None and _holds_up(row[0], member):
+                    left.append(row[0])
+            published = await self._records.get_each(
                 [paths.underreplicated(each.ledger_id) for each in left], UnderReplicated
             )
             for metadata, repair in zip(left, published, strict=True):
+                if isinstance(repair, CorruptData):
+                    found.is_damaged(metadata.ledger_id, repair)
+                    continue
                 if metadata.state is not LedgerState.CLOSED:
                     found.open_ledgers += 1
                     found.waits(metadata.ledger_id, how_to_close(metadata))
@@ -163,7 +179,11 @@ class VolumeDrains:
                     )
                 elif len(asked) < _LEAVING_MAX and volume.name in self._states:
                     asked.append(metadata.ledger_id)
-                    await self._ledgers.publish_leaving(metadata.ledger_id, member)
+                    try:
+                        await self._ledgers.publish_leaving(metadata.ledger_id, member)
+                    except CorruptData as error:
+                        found.is_damaged(metadata.ledger_id, error)
+                        continue
                     found.waits(metadata.ledger_id, "auto-recovery is to copy it")
         return found
 

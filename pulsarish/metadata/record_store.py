@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from pulsarish.metadata.paths import OF_SESSIONS, parents
-from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.seams import (
     Clock,
@@ -107,6 +107,21 @@ class Records:
             _decoded(node, kind, path)
             for path, node in zip(paths, await self.nodes(paths), strict=True)
         ]
+
+    async def get_each(
+        self, paths: Sequence[str], kind: type[T]
+    ) -> list[tuple[T, int] | CorruptData | None]:
+        """Return records as ``get_many``, and in the place of one that cannot be read why not.
+
+        For work on many of which none may stop the others. Raises ``MetadataUnavailable``.
+        """
+        found: list[tuple[T, int] | CorruptData | None] = []
+        for path, node in zip(paths, await self.nodes(paths), strict=True):
+            try:
+                found.append(_decoded(node, kind, path))
+            except CorruptData as error:
+                found.append(error)
+        return found
 
     async def get_pair(
         self, path: str, kind: type[T], other_path: str, other_kind: type[U]

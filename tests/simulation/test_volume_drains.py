@@ -16,7 +16,9 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CordonedVolumes
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
+from pulsarish.runtime.seams import Op
 from pulsarish.sim.world.world import Simulation
+from pulsarish.wire.json_record import encode_record
 from tests.simulation.test_autorecovery import Repaired, lacking, metadata, read_all, written
 from tests.simulation.test_ledger_scripts import Client, entries, play
 
@@ -121,6 +123,44 @@ def test_an_open_ledger_holds_the_drain_up_and_is_named_until_it_is_closed() -> 
         await client.do(writer.close())
         await until_drained(client, bookie, volume)
         assert await read_all(client, writer.ledger_id) == entries(20)
+
+    play(scenario)
+
+
+def test_a_damaged_record_is_named_and_all_other_ledgers_leave() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4, SETTINGS)
+        client = await cluster.client()
+        writers = [await written(client) for _ in range(8)]
+        name = cluster.name_of(writers[0].metadata.last_segment.members[0])
+        bookie = cluster.running[name]
+        volume, ids = bookie.volumes[0], [each.ledger_id for each in writers]
+        there = await those_in(cluster, name, volume, ids)
+        assert len(there) > 1
+        damaged, *rest = there
+        records = Records(client.world.metadata, client.world.clock, client.world.random)
+        path = paths.ledger(damaged)
+        (node,) = await client.do(records.nodes([path]))
+        assert node is not None
+        await client.do(records.commit([Op("put", path, b"{", node.version)]))
+        await ask(client, bookie, volume)
+        for _ in range(300):
+            state = await state_of(client, bookie, volume)
+            if state.has_looked and not state.closed_ledgers:
+                break
+            await client.do(client.world.clock.sleep(0.2))
+        assert (state.closed_ledgers, state.open_ledgers, state.failure) == (0, 1, "")
+        assert not state.is_drained
+        assert list(state.waiting) == [damaged]
+        assert path in state.waiting[damaged]
+        for each in rest:
+            members = {m for s in (await metadata(client, each)).segments for m in s.members}
+            assert bookie.instance_id not in members
+        # The record is put back.
+        (node,) = await client.do(records.nodes([path]))
+        assert node is not None
+        whole = encode_record(writers[ids.index(damaged)].metadata)
+        await client.do(records.commit([Op("put", path, whole, node.version)]))
 
     play(scenario)
 
