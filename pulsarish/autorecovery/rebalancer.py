@@ -21,6 +21,7 @@ from pulsarish.autorecovery.switch import Switch
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.placement import Candidate, PlacementRules, is_no_worse
 from pulsarish.ledger.repair.moves_core import Balance, Move, add_held_bytes, better_placed
+from pulsarish.ledger.repair.repair import left_to_repair
 from pulsarish.ledger.repair.repair_core import MemberState
 from pulsarish.metadata import paths
 from pulsarish.metadata.election import Election
@@ -40,7 +41,7 @@ __all__ = ["Rebalancer"]
 _log = get_logger("rebalance")
 
 _FAILURES_MAX: Final = 20
-"""Moves in a row that fail before a pass ends."""
+"""Moves in a row that fail before a pass ends, without those of under-replicated ledgers."""
 _RETRY_SECONDS: Final = 10.0
 _SHOWN_LEDGERS: Final = 20
 _AT_ONCE: Final = 50
@@ -295,11 +296,13 @@ class Rebalancer:
                 page = branch[start : start + page_ledgers]
                 self._candidates = self._ledgers.bookies.candidates()
                 for count, found in enumerate(
-                    await self._records.get_many(
+                    await self._records.get_each(
                         [paths.ledger(ledger_id) for ledger_id in page], LedgerMetadata
                     )
                 ):
-                    if found is not None:
+                    if isinstance(found, CorruptData):
+                        _log.warning("copies of a ledger are not moved", reason=found)
+                    elif found is not None:
                         yield found[0]
                     if count % _AT_ONCE == 0:
                         await self._world.clock.sleep(0)  # a bookie may host this
@@ -370,7 +373,9 @@ class Rebalancer:
                 await self._check()
                 reason = await self._mover.move(move)
                 if reason:
-                    failures += 1
+                    # A bookie that was lost leaves very many ledgers to their repair.
+                    if reason != left_to_repair(move.ledger_id):
+                        failures += 1
                     _log.info("copies of a ledger are not moved", reason=reason)
                     await self._note(reason=reason)
                     break

@@ -42,7 +42,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict
 
-__all__ = ["LedgerRepair", "Outcome", "RepairCounts"]
+__all__ = ["LedgerRepair", "Outcome", "RepairCounts", "left_to_repair"]
 
 _log = get_logger("repair")
 
@@ -150,6 +150,13 @@ class LedgerRepair:
         await self._store.note_reason(ledger_id, reason)
         return Outcome(done=False, reason=reason)
 
+    async def is_under_replicated(self, ledger_id: int) -> bool:
+        """Return whether a ledger is published as under-replicated.
+
+        Raises ``MetadataUnavailable``, ``CorruptData``.
+        """
+        return bool(await self._store.under_replicated([ledger_id]))
+
     async def move(self, move: Move) -> str:
         """Copy what a member holds of a segment to another bookie, check that it is there, and name
         that bookie instead. The member's copies are garbage then.
@@ -158,8 +165,8 @@ class LedgerRepair:
 
         Returns why it was not done; empty: it was. Raises ``MetadataUnavailable``, ``CorruptData``.
         """
-        if await self._store.under_replicated([move.ledger_id]):
-            return f"ledger {move.ledger_id} lacks copies, which are made first"
+        if await self.is_under_replicated(move.ledger_id):
+            return left_to_repair(move.ledger_id)
         found = await self._store.read_newest(move.ledger_id)
         part = None if found is None else part_to_move(found[0], move)
         if found is None or part is None:
@@ -411,3 +418,8 @@ def _same_part(now: LedgerMetadata, before: LedgerMetadata, part: Part) -> bool:
     was = before.segments[before.segment_index(part.first)]
     has_end = index + 1 < len(now.segments) or now.state is LedgerState.CLOSED
     return now.segments[index] == was and has_end and now.last_entry_of(index) == part.last
+
+
+def left_to_repair(ledger_id: int) -> str:
+    """Return why no copies of an under-replicated ledger are moved."""
+    return f"ledger {ledger_id} lacks copies, which are made first"
