@@ -9,6 +9,7 @@ from typing import Final
 
 from pulsarish.sim.mutants.backups import BACKUP_MUTANTS
 from pulsarish.sim.mutants.balance import BALANCE_MUTANTS
+from pulsarish.sim.mutants.bookie_groups import GROUP_MUTANTS
 from pulsarish.sim.mutants.captures import CAPTURE_MUTANTS
 from pulsarish.sim.mutants.cluster import CLUSTER_MUTANTS
 from pulsarish.sim.mutants.containment import CONTAINMENT_MUTANTS
@@ -80,6 +81,7 @@ _ALL: Final = (
     *QUOTA_MUTANTS,
     *VOLUME_MUTANTS,
     *VOLUME_ADDITION_MUTANTS,
+    *GROUP_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}
