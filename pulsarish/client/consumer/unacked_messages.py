@@ -84,6 +84,13 @@ class UnackedMessages:
             self._chunks[key] = entry.chunks
         return True
 
+    def on_sealed(self, key: EntryKey, now: float) -> None:
+        """Note an entry that cannot be decrypted: it is requested again after the timeout, if there
+        is one.
+        """
+        if self._unacked is not None and self._acknowledged:
+            self._unacked.add(key, now)
+
     @property
     def is_timed(self) -> bool:
         """Whether messages that are handed out have a timeout."""

@@ -94,6 +94,8 @@ class Unpacker:
                 if self._options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
                     self._discard_encrypted(first, error)
                     continue
+                key = (first.ledger_id, first.entry_id)
+                self._unacked.on_sealed(key, self._clock.monotonic())
                 self._wake()  # its permits are due like others
                 self._inbox.add_encrypted(
                     f"{first.ledger_id}:{first.entry_id} of {self._topic}", error

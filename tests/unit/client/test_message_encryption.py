@@ -212,6 +212,33 @@ def test_fail_raises_in_the_place_of_the_message(number: int, tmp_path: Path) ->
     play(scenario, seeds=1)
 
 
+@pytest.mark.parametrize("batching", [False, True])
+def test_a_message_comes_again_after_its_timeout_when_the_key_is_there(*, batching: bool) -> None:
+    async def scenario(cast: Cast) -> None:
+        await publish(cast, [b"a", b"b"], batching_enabled=batching)
+        keys = Keys()
+        consumer = await subscribe(
+            cast,
+            consumer_type=ConsumerType.Shared,
+            unacked_messages_timeout_ms=10_000,
+            crypto_key_reader=keys,
+        )
+        for _ in range(1 if batching else 2):
+            with pytest.raises(CryptoError):
+                await consumer.receive(1_000)
+        keys._pairs = {"own": OWN}
+        with pytest.raises(Timeout):
+            await consumer.receive(8_000)
+        received = [await consumer.receive(4_000) for _ in range(2)]
+        assert sorted(message.data() for message in received) == [b"a", b"b"]
+        for message in received:
+            await consumer.acknowledge(message)
+        with pytest.raises(Timeout):
+            await consumer.receive(30_000)
+
+    play(scenario, seeds=1)
+
+
 @pytest.mark.parametrize("number", range(6))
 def test_discard_acknowledges(number: int, tmp_path: Path) -> None:
     reader, _ = bad_keys(tmp_path)[number]

@@ -24,6 +24,24 @@ from tests.support.message_keys import Pair, curve_pair, rsa_pair
 DATA_KEY = bytes(range(32))
 PAIRS = [rsa_pair(), curve_pair(), curve_pair(ec.SECP256R1()), curve_pair(ec.SECP384R1())]
 IDS = ["rsa", "p521", "p256", "p384"]
+# As the documentation of Apache Pulsar makes it: openssl ecparam -param_enc explicit.
+EXPLICIT = b"""\
+-----BEGIN PUBLIC KEY-----
+MIICXTCCAdAGByqGSM49AgEwggHDAgEBME0GByqGSM49AQECQgH/////////////
+////////////////////////////////////////////////////////////////
+/////////zCBnwRCAf//////////////////////////////////////////////
+///////////////////////////////////////8BEIAUZU+uWGOHJofkpohoLaF
+QO6i2nJbmbMV87i0iZGO8QnhVhk5Uex+k3sWUsC9O7G/BzVz34g9LDTx70Uf1GtQ
+PwADFQDQnogAKRy4U5bMZxc5MoSqoNpkugSBhQQAxoWOBrcEBOnNnj7LZiOVtEKc
+ZIE5BT+1Ifgor2BrTT26oUted+/nWSj+HcEnov+o3jNIs8GFakKb+X5+McLlvWYB
+GDkpaniaO8AEXIpftCx9G9mY9URJV5tEaBevvRcnPmYsl+5ymV70JkDFULkBP60H
+YTU8cIaicsJAiL6Udp/RZlACQgH/////////////////////////////////////
+//////pRhoeDvy+Wa3/MAUj3CaXQO7XJuImcR667b7cekThkCQIBAQOBhgAEAVux
+E+eM83E9QPEVvVWp9MHdRBsUnnDqgj+qhXV1uvsn1gsFn4RVu6jHCbXjaVMnin/B
+ggU/iruft4iEZUMb8mW0AcqHDFwW8OV9aXxpEnuJYDADqi8FuLtlSbL2NC8byYbl
+tiNzsBDdmn4GQ9K8asR3kPpu+kZ/geFPa8EjthzHi5ZO
+-----END PUBLIC KEY-----
+"""
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=IDS)
@@ -75,6 +93,10 @@ def test_a_private_key_may_be_pkcs8_and_a_public_key_a_certificate() -> None:
     )
     wrapped = wrap_data_key(certificate.public_bytes(serialization.Encoding.PEM), DATA_KEY)
     assert unwrap_data_key(private, wrapped) == DATA_KEY
+
+
+def test_a_public_key_may_spell_out_its_curve() -> None:
+    assert len(wrap_data_key(EXPLICIT, DATA_KEY)) == len(wrap_data_key(PAIRS[1].public, DATA_KEY))
 
 
 def test_what_is_no_key_is_refused_without_showing_it() -> None:
