@@ -37,10 +37,13 @@ if TYPE_CHECKING:
         RegexSubscriptionMode,
     )
     from pulsarish.client.message_id import MessageId
-    from pulsarish.client.messages.consumer_options import (
+    from pulsarish.client.messages.consumer_policies import (
+        BatchReceivePolicy,
         ConsumerBatchReceivePolicy,
         ConsumerDeadLetterPolicy,
         ConsumerKeySharedPolicy,
+        DeadLetterPolicyBuilder,
+        KeySharedPolicy,
     )
     from pulsarish.client.messages.encryption_context import EncryptionContext, EncryptionKey
     from pulsarish.client.messages.message import Message
@@ -137,6 +140,7 @@ __all__ = [
     "AuthorizationError",
     "AutoConsumeSchema",
     "AvroSchema",
+    "BatchReceivePolicy",
     "BatchingType",
     "BrokerMetadataError",
     "BrokerPersistenceError",
@@ -158,6 +162,7 @@ __all__ = [
     "CryptoError",
     "CryptoKeyReader",
     "CumulativeAcknowledgementNotAllowedError",
+    "DeadLetterPolicyBuilder",
     "DeduplicationUncertain",
     "EncryptionContext",
     "EncryptionKey",
@@ -178,6 +183,7 @@ __all__ = [
     "InvalidUrl",
     "JsonSchema",
     "KeySharedMode",
+    "KeySharedPolicy",
     "LimitReached",
     "LookupError",
     "MemoryBufferIsFull",
@@ -251,10 +257,13 @@ _MODULES = {
     "client.messages.encryption_context": ("EncryptionContext", "EncryptionKey"),
     "client.messages.message": ("Message",),
     "client.message_id": ("MessageId",),
-    "client.messages.consumer_options": (
+    "client.messages.consumer_policies": (
+        "BatchReceivePolicy",
         "ConsumerBatchReceivePolicy",
         "ConsumerDeadLetterPolicy",
         "ConsumerKeySharedPolicy",
+        "DeadLetterPolicyBuilder",
+        "KeySharedPolicy",
     ),
     "client.messages.topic_filter": ("Wildcard",),
     "model.result": ("Result",),

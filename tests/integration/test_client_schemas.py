@@ -12,7 +12,9 @@ import pytest
 
 from pulsarish.client.enums import BatchingType, ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.consumer_options import ConsumerDeadLetterPolicy
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerDeadLetterPolicy,
+)
 from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
 from pulsarish.client.schemas.avro import AvroSchema
 from pulsarish.client.schemas.key_value import KeyValue, KeyValueEncodingType, KeyValueSchema

@@ -15,7 +15,9 @@ from pulsarish.client.enums import (
     InitialPosition,
     KeySharedMode,
 )
-from pulsarish.client.messages.consumer_options import ConsumerKeySharedPolicy
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerKeySharedPolicy,
+)
 from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import ConsumerAssign, ConsumerBusy, NotAllowed, Timeout
 from pulsarish.wire.entry import key_hash

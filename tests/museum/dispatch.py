@@ -18,7 +18,9 @@ from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition, KeySharedMode
-from pulsarish.client.messages.consumer_options import ConsumerKeySharedPolicy
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerKeySharedPolicy,
+)
 from pulsarish.model.position import Position
 from pulsarish.sim.workloads.safeguard import Patch, all_replaced, replacing
 from pulsarish.wire.entry import key_hash

@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 
 from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.client.messages.consumer_options import ConsumerDeadLetterPolicy
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerDeadLetterPolicy,
+)
 from pulsarish.model.errors import Timeout
 from tests.support.brokered import Brokered, play_with_brokers
 

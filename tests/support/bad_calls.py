@@ -12,7 +12,9 @@ from typing import Any
 
 import pulsarish
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.consumer_options import ConsumerDeadLetterPolicy
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerDeadLetterPolicy,
+)
 from pulsarish.client.messages.message import Entry, Message, OpenedEntry
 from pulsarish.client.schemas.schema import BytesSchema
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pulsarish.client.enums import ConsumerType, InitialPosition, KeySharedMode
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.consumer_options import ConsumerKeySharedPolicy, ConsumerOptions
+from pulsarish.client.messages.consumer_options import ConsumerOptions
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerKeySharedPolicy,
+)
 from pulsarish.client.schemas.wire import schema_message
 from pulsarish.model.topic_name import TopicName
 from pulsarish.wire._pb import broker_pb2 as pb

@@ -25,11 +25,11 @@ from pulsarish.client.enums import (
 )
 from pulsarish.client.errors import InvalidType
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.consumer_options import (
+from pulsarish.client.messages.consumer_options import ConsumerOptions
+from pulsarish.client.messages.consumer_policies import (
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
-    ConsumerOptions,
 )
 from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.schemas.schema import BytesSchema, Schema

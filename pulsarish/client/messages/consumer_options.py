@@ -5,163 +5,42 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from copy import copy
-from itertools import pairwise
 from typing import Any, Final
 
 from pulsarish.client.backoff import MultiplierRedeliveryBackoff
 from pulsarish.client.checks import (
-    INT64_MAX,
     check_callable,
     check_flag,
     check_mapping,
     check_number,
     check_text,
     check_type,
-    shown,
 )
 from pulsarish.client.enums import (
     ConsumerCryptoFailureAction,
     ConsumerType,
     InitialPosition,
-    KeySharedMode,
     RegexSubscriptionMode,
 )
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerBatchReceivePolicy,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+)
 from pulsarish.client.messages.letters import RECONSUMES_MAX, letter_topic_name
 from pulsarish.client.messages.options import check_key_reader, check_schema, topics_of, unsupported
 from pulsarish.client.messages.topic_filter import TopicFilter, Wildcard, filter_of
 from pulsarish.client.schemas.schema import Schema
-from pulsarish.model.errors import InvalidArgument, InvalidTopicName, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument, InvalidTopicName
 from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
-from pulsarish.wire.entry import KEY_HASHES
 
-__all__ = [
-    "ConsumerBatchReceivePolicy",
-    "ConsumerDeadLetterPolicy",
-    "ConsumerKeySharedPolicy",
-    "ConsumerOptions",
-]
+__all__ = ["ConsumerOptions"]
 
 _PERMITS_MAX: Final = 2**31 - 1
 _SECONDS_MAX: Final = 2**31 - 1
-
-
-class ConsumerBatchReceivePolicy:
-    """When ``batch_receive`` returns: at a number of messages or bytes, or after a time; 0 or less:
-    no limit.
-    """
-
-    def __init__(
-        self,
-        max_num_message: int = -1,
-        max_num_bytes: int = 10 * 1024 * 1024,
-        timeout_ms: int = 100,
-    ) -> None:
-        for name, value in (
-            ("max_num_message", max_num_message),
-            ("max_num_bytes", max_num_bytes),
-            ("timeout_ms", timeout_ms),
-        ):
-            check_type(name, value, int, "an int")
-        if max_num_message <= 0 and max_num_bytes <= 0 and timeout_ms <= 0:
-            raise InvalidArgument(
-                "a batch receive policy needs at least one of max_num_message, max_num_bytes, "
-                "timeout_ms above 0"
-            )
-        self.max_messages = max_num_message if max_num_message > 0 else INT64_MAX
-        self.max_bytes = max_num_bytes if max_num_bytes > 0 else INT64_MAX
-        self.timeout_seconds = timeout_ms / 1_000 if timeout_ms > 0 else None
-
-
-class ConsumerDeadLetterPolicy:
-    """Move a message to another topic and acknowledge it after ``max_redeliver_count``
-    redeliveries, or calls of ``reconsume_later``.
-
-    Defaults: ``TOPIC-SUBSCRIPTION-DLQ``, and ``TOPIC-SUBSCRIPTION-RETRY`` for messages that are to
-    be consumed later.
-    """
-
-    def __init__(
-        self,
-        max_redeliver_count: int,
-        dead_letter_topic: str | None = None,
-        initial_subscription_name: str | None = None,
-        retry_letter_topic: str | None = None,
-    ) -> None:
-        self.max_redeliver_count = check_number("max_redeliver_count", max_redeliver_count, 1)
-        self.dead_letter_topic = (
-            TopicName.parse(check_text("dead_letter_topic", dead_letter_topic)).full
-            if dead_letter_topic is not None
-            else None
-        )
-        self.retry_letter_topic = (
-            TopicName.parse(check_text("retry_letter_topic", retry_letter_topic)).full
-            if retry_letter_topic is not None
-            else None
-        )
-        if initial_subscription_name is not None:
-            raise UnsupportedFeature(
-                "initial_subscription_name is not supported yet: subscribe to the dead letter "
-                "topic before messages go there"
-            )
-
-
-class ConsumerKeySharedPolicy:
-    """How a key-shared subscription divides keys.
-
-    All its connected consumers have the same mode and flag.
-
-    ``sticky_ranges``: ranges of hashes, first and last included, 0 to 65535. With mode ``Sticky``
-    this consumer receives the keys in them.
-    """
-
-    def __init__(
-        self,
-        key_shared_mode: KeySharedMode = KeySharedMode.AutoSplit,
-        allow_out_of_order_delivery: bool = False,
-        sticky_ranges: list[tuple[int, int]] | None = None,
-    ) -> None:
-        check_type("key_shared_mode", key_shared_mode, KeySharedMode, "a pulsarish.KeySharedMode")
-        self.key_shared_mode = key_shared_mode
-        self.allow_out_of_order_delivery = check_flag(
-            "allow_out_of_order_delivery", allow_out_of_order_delivery
-        )
-        self.sticky_ranges = _check_ranges(sticky_ranges)
-        if key_shared_mode is KeySharedMode.Sticky and not self.sticky_ranges:
-            raise InvalidArgument(
-                "sticky_ranges is empty: with KeySharedMode.Sticky name at least one range of 0 "
-                "to 65535"
-            )
-        if key_shared_mode is KeySharedMode.AutoSplit and self.sticky_ranges:
-            raise InvalidArgument("sticky_ranges needs key_shared_mode KeySharedMode.Sticky")
-
-
-def _check_ranges(given: object) -> list[tuple[int, int]]:
-    ranges: list[tuple[int, int]] = []
-    if given is not None and not isinstance(given, list):
-        raise InvalidArgument(
-            f"sticky_ranges is {shown(given)}: pass a list of pairs (first, last)"
-        )
-    for pair in given or ():
-        is_pair = (
-            isinstance(pair, (tuple, list))
-            and len(pair) == 2
-            and all(type(each) is int for each in pair)
-        )
-        if not is_pair or not 0 <= pair[0] <= pair[1] < KEY_HASHES:
-            raise InvalidArgument(
-                f"sticky_ranges has {shown(pair)}: pass pairs (first, last) of 0 to "
-                f"{KEY_HASHES - 1}, first not above last"
-            )
-        ranges.append((pair[0], pair[1]))
-    for before, after in pairwise(sorted(ranges)):
-        if after[0] <= before[1]:
-            raise InvalidArgument(
-                f"sticky_ranges has {list(before)} and {list(after)}, which overlap"
-            )
-    return ranges
 
 
 class ConsumerOptions:
@@ -392,7 +271,7 @@ class ConsumerOptions:
                 )
         if check_flag("retry_enabled", retry_enabled):
             self._receive_retries()
-        elif policy is not None and policy.retry_letter_topic is not None:
+        elif policy is not None and policy.retry_letter_topic:
             raise InvalidArgument("retry_letter_topic needs retry_enabled=True")
 
     def _receive_retries(self) -> None:

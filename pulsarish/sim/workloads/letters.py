@@ -22,7 +22,9 @@ from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.api.redrive import Redrive
 from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.client.messages.consumer_options import ConsumerDeadLetterPolicy
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerDeadLetterPolicy,
+)
 from pulsarish.client.messages.letters import RECONSUME_TIMES, REDRIVE_TIMES, times
 from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import PulsarishError

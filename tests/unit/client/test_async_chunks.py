@@ -8,7 +8,9 @@ import pytest
 
 from pulsarish.client.enums import CompressionType, ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.consumer_options import ConsumerDeadLetterPolicy
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerDeadLetterPolicy,
+)
 from pulsarish.model.errors import NotAllowed, Timeout
 from pulsarish.wire.entry import parse_metadata
 from tests.support.client_world import Cast, play

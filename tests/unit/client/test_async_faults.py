@@ -12,7 +12,9 @@ from pulsarish.client.connection.broker_stream import StreamLimits
 from pulsarish.client.connection.lookup import Lookup
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.consumer_options import ConsumerDeadLetterPolicy
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerDeadLetterPolicy,
+)
 from pulsarish.model.errors import (
     AlreadyClosed,
     ConnectError,

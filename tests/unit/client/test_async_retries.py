@@ -11,7 +11,9 @@ import pytest
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.consumer_options import ConsumerDeadLetterPolicy
+from pulsarish.client.messages.consumer_policies import (
+    ConsumerDeadLetterPolicy,
+)
 from pulsarish.model.errors import AlreadyClosed, NotAllowed, PulsarishError, Timeout
 from pulsarish.wire.entry import parse_metadata
 from tests.support.client_world import Cast, play

@@ -52,14 +52,11 @@ NOT_HERE = {
     "EncryptionKey": "messages are not encrypted",
     "ServiceInfo": "the service URL names all brokers",
     "ServiceInfoProvider": "the service URL names all brokers",
-    "BatchReceivePolicy": "to come",
     "ConsoleLogger": "to come",
     "Context": "to come",
-    "DeadLetterPolicyBuilder": "to come",
     "FileLogger": "to come",
     "Function": "to come",
     "IdentitySerDe": "to come",
-    "KeySharedPolicy": "to come",
     "LoggerLevel": "to come",
     "MessageBatch": "to come",
     "PickleSerDe": "to come",
@@ -73,9 +70,6 @@ NOT_MADE_BY_PROGRAMS = {"Message", "TableView"}
 METHODS_NOT_HERE = {
     ("Client", "get_service_info"): "the service URL names all brokers",
     ("Message", "encryption_context"): "messages are not encrypted",
-    ("ConsumerBatchReceivePolicy", "policy"): "to come",
-    ("ConsumerDeadLetterPolicy", "policy"): "to come",
-    ("ConsumerKeySharedPolicy", "policy"): "to come",
 }
 
 

@@ -12,11 +12,13 @@ import pytest
 from pulsarish.client.checks import check_timeout
 from pulsarish.client.enums import ConsumerType, HashingScheme, KeySharedMode
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.consumer_options import (
+from pulsarish.client.messages.consumer_options import ConsumerOptions
+from pulsarish.client.messages.consumer_policies import (
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
-    ConsumerOptions,
+    DeadLetterPolicyBuilder,
+    KeySharedPolicy,
 )
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.options import ClientOptions, ProducerOptions, make_extras
@@ -374,3 +376,21 @@ def test_defaults_are_those_of_apache_pulsar() -> None:
 def test_key_shared_policy(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         ConsumerKeySharedPolicy(**arguments)
+
+
+def test_policies_in_the_form_that_policy_returns() -> None:
+    batch = ConsumerBatchReceivePolicy(7, -1, 5).policy()
+    assert (batch.getMaxNumMessages(), batch.getMaxNumBytes(), batch.getTimeoutMs()) == (7, -1, 5)
+    sticky = ConsumerKeySharedPolicy(KeySharedMode.Sticky, True, [(0, 9)])
+    assert sticky.policy().get_key_shared_mode() is sticky.key_shared_mode
+    assert sticky.policy().is_allow_out_of_order_delivery()
+    assert sticky.policy().get_sticky_ranges() == sticky.sticky_ranges == [(0, 9)]
+    dead = ConsumerDeadLetterPolicy(3)
+    assert (dead.dead_letter_topic, dead.initial_subscription_name) == ("", "")
+    built = DeadLetterPolicyBuilder().maxRedeliverCount(3).deadLetterTopic("t").build()
+    assert built.getDeadLetterTopic() == "persistent://public/default/t"
+    assert (built.getMaxRedeliverCount(), built.getInitialSubscriptionName()) == (3, "")
+    with pytest.raises(InvalidArgument, match="call maxRedeliverCount"):
+        DeadLetterPolicyBuilder().build()
+    with pytest.raises(TypeError, match="sticky_ranges is 5"):
+        KeySharedPolicy().set_sticky_ranges(5)  # type: ignore[arg-type]
