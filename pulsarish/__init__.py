@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from pulsarish.client.messages.encryption_context import EncryptionContext, EncryptionKey
     from pulsarish.client.messages.message import Message
+    from pulsarish.client.messages.message_batch import MessageBatch
     from pulsarish.client.messages.topic_filter import Wildcard
     from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
     from pulsarish.client.schemas.avro import AvroSchema
@@ -125,6 +126,7 @@ if TYPE_CHECKING:
         AuthenticationTLS,
         AuthenticationToken,
     )
+    from pulsarish.runtime.client_loggers import ConsoleLogger, FileLogger, LoggerLevel
     from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 
 __all__ = [
@@ -149,6 +151,7 @@ __all__ = [
     "Client",
     "CompressionType",
     "ConnectError",
+    "ConsoleLogger",
     "Consumer",
     "ConsumerAssignError",
     "ConsumerBatchReceivePolicy",
@@ -167,6 +170,7 @@ __all__ = [
     "EncryptionContext",
     "EncryptionKey",
     "ErrorGettingAuthenticationData",
+    "FileLogger",
     "ForkedProcess",
     "HashingScheme",
     "IncompatibleSchema",
@@ -185,9 +189,11 @@ __all__ = [
     "KeySharedMode",
     "KeySharedPolicy",
     "LimitReached",
+    "LoggerLevel",
     "LookupError",
     "MemoryBufferIsFull",
     "Message",
+    "MessageBatch",
     "MessageId",
     "MessageTooBig",
     "MultiplierRedeliveryBackoff",
@@ -270,6 +276,8 @@ _MODULES = {
     "client.schemas.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
     "client.api.table_view": ("TableView",),
     "client.api.tracing": ("trace_context",),
+    "client.messages.message_batch": ("MessageBatch",),
+    "runtime.client_loggers": ("ConsoleLogger", "FileLogger", "LoggerLevel"),
     "runtime.client_authentication": (
         "Authentication",
         "AuthenticationAthenz",
@@ -288,7 +296,7 @@ _FORMER_NAMES = {
     "NotAllowed": "NotAllowedError",
     "UnsupportedFeature": "OperationNotSupported",
 }
-_SUBMODULES = ("exceptions", "schema")
+_SUBMODULES = ("exceptions", "schema", "tableview")
 
 
 def __getattr__(name: str) -> Any:

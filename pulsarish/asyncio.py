@@ -34,6 +34,7 @@ from pulsarish.client.messages.options import ClientOptions
 from pulsarish.client.messages.signatures import taking
 from pulsarish.model.errors import PulsarishError as PulsarException
 from pulsarish.runtime.background import client_world
+from pulsarish.runtime.client_loggers import use_logger
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.profiles import profile_arguments
 
@@ -73,6 +74,8 @@ class Client(AsyncClient):
         to the process that made it: the child of a fork makes a client of its own, in an event
         loop of its own.
         """
+        if options.logger is not None:
+            use_logger(options.logger)
         world = client_world()
         self._world = world
         super().__init__(

@@ -100,7 +100,7 @@ class Latch:
 class Forkable(Protocol):
     """Is notified in the child that the process was forked."""
 
-    def forked(self, error: ForkedProcess) -> None: ...
+    def _on_fork(self, error: ForkedProcess) -> None: ...
 
 
 def start_thread(name: str, work: Callable[[], None]) -> None:
@@ -258,7 +258,7 @@ class Background:
                 "this client was made before the process was forked: make a new client in the child"
             )
             for user in list(self._users):
-                user.forked(error)
+                user._on_fork(error)
 
     def _stop(self) -> None:
         if not self.is_here() or self._loop.is_closed():

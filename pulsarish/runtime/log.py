@@ -25,6 +25,7 @@ __all__ = [
     "RepeatLimit",
     "configure_logs",
     "flush_logs",
+    "forward_logs",
     "get_logger",
     "lines_by_level",
     "set_log_level",
@@ -279,6 +280,31 @@ def configure_logs(
     root = logging.getLogger(_ROOT)
     root.handlers[:] = [handler]
     root.setLevel(number)
+    root.propagate = False
+
+
+class _Forwarding(logging.Handler):
+    """Hands every record to another logger, which decides by its own level."""
+
+    def __init__(self, target: logging.Logger) -> None:
+        super().__init__()
+        self._target = target
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._target.isEnabledFor(record.levelno):
+            self._target.handle(record)
+
+
+def forward_logs(target: logging.Logger) -> None:
+    """Hand all events to another logger of the program, which decides by its level.
+
+    A logger below ``pulsarish`` gets its own events already, so nothing changes for it.
+    """
+    if target.name == _ROOT or target.name.startswith(f"{_ROOT}."):
+        return
+    root = logging.getLogger(_ROOT)
+    root.handlers[:] = [_Forwarding(target)]
+    root.setLevel(target.getEffectiveLevel())
     root.propagate = False
 
 

@@ -423,6 +423,15 @@ def test_table_view(client: pulsarish.Client) -> None:
         producer.send(b"3", partition_key="a")
         assert changed.wait(30)
         assert (view.get("a"), len(view)) == (b"3", 1)
+        assert (view["a"], "a" in view, list(view), view.items()) == (
+            b"3",
+            True,
+            ["a"],
+            [("a", b"3")],
+        )
+        with pytest.raises(KeyError):
+            view["b"]
+        assert repr(view) == "TableView(topic=table)"
 
 
 def test_unsubscribe(client: pulsarish.Client) -> None:

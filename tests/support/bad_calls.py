@@ -453,10 +453,4 @@ def methods_with_arguments(things: Things) -> set[str]:
         for name, method in inspect.getmembers(type(thing), inspect.isfunction):
             if not name.startswith("_") and len(inspect.signature(method).parameters) > 1:
                 found.add(f"{who}.{name}")
-    return found - _OF_THE_CLIENT_ITSELF
-
-
-# Called by the client's own parts: with the error of a fork, and to make what both faces wrap.
-_OF_THE_CLIENT_ITSELF = {
-    *(f"{who}.forked" for who in ("client", "producer", "consumer", "reader", "view")),
-}
+    return found

@@ -48,6 +48,7 @@ LEFT: Final = {
     "pulsarish/security": 0,
     "pulsarish/sim": 12,
     "pulsarish/spark": 0,
+    "pulsarish/tableview.py": 0,
     "pulsarish/wire": 0,
     "docs": 5,
     "README.md": 0,

@@ -22,6 +22,7 @@ from pulsarish.client.api.reader_checkpoint import (
     checkpoint_key,
     position_in,
 )
+from pulsarish.client.api.receiving import state_of
 from pulsarish.client.api.table_view import AsyncTableView
 from pulsarish.client.checks import check_text
 from pulsarish.client.connection.broker_stream import StreamLimits
@@ -108,6 +109,7 @@ class AsyncClient:
             if isinstance(service_url, ClientOptions)
             else ClientOptions(service_url, **options)
         )
+        self._service_url = chosen.url.text
         limits = stream_limits or StreamLimits()
         # After one failure, because a program waits for its first producer.
         book = AddressBook(chosen.transport, failures_max=1)
@@ -342,8 +344,8 @@ class AsyncClient:
             )
             for name in names
         ]
-        view = AsyncTableView(topic, readers, self._parts)
-        await view.fill()
+        view = AsyncTableView(topic, subscription_name, readers, self._parts)
+        await view._fill()
         return view
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
@@ -376,6 +378,9 @@ class AsyncClient:
         """Close everything now; pending messages fail."""
         self._closed = True
         self._end()
+
+    def __repr__(self) -> str:
+        return f"Client({self._service_url}, {'closed' if self._closed else 'open'})"
 
     def _end(self) -> None:
         error = AlreadyClosed("the client was closed")
@@ -429,6 +434,9 @@ class AsyncProducer:
 
     def is_connected(self) -> bool:
         return self._publishing.is_connected
+
+    def __repr__(self) -> str:
+        return f"Producer({self.topic()}, {self.producer_name()}, {state_of(self._publishing)})"
 
     async def send(
         self,

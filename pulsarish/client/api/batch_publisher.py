@@ -98,7 +98,7 @@ class BatchPublisher:
         """
         background.add_user(self)
 
-    def forked(self, error: ForkedProcess) -> None:
+    def _on_fork(self, error: ForkedProcess) -> None:
         self._failure = error
 
     @property

@@ -27,6 +27,7 @@ from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.model.errors import ForkedProcess, PulsarishError
 from pulsarish.runtime.background import Background, background
+from pulsarish.runtime.client_loggers import use_logger
 from pulsarish.runtime.profiles import profile_arguments
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class Client:
         fork it works in the parent only. In the child it raises ``ForkedProcess``; make a new
         client there.
         """
+        if options.logger is not None:
+            use_logger(options.logger)
+        self._service_url = options.url.text
         self._background = loop = background()
         self._refusal: PulsarishError | None = None
         loop.add_user(self)
@@ -85,7 +89,7 @@ class Client:
         url, found = profile_arguments(name, admin=False)
         return cls(url, **{**found, **options})
 
-    def forked(self, error: ForkedProcess) -> None:
+    def _on_fork(self, error: ForkedProcess) -> None:
         self._refusal = error
 
     def _check(self) -> None:
@@ -192,6 +196,9 @@ class Client:
             await self._client.release()
 
         self._background.run(end())
+
+    def __repr__(self) -> str:
+        return f"Client({self._service_url}, {'closed' if self._client._closed else 'open'})"
 
     def __enter__(self) -> Self:
         return self

@@ -43,7 +43,7 @@ class _Receiving(Receiving):
         if self._listener is not None:
             start_thread("pulsarish-listener", self._listen)
 
-    def forked(self, error: ForkedProcess) -> None:
+    def _on_fork(self, error: ForkedProcess) -> None:
         self._refusal = self._may_receive = error
 
     def _check(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Self
 
+from pulsarish.client.api.receiving import state_of
 from pulsarish.client.checks import check_callable
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.entry_encoder import Extras
@@ -60,7 +61,7 @@ class Producer:
         publishing.watch_room(self._freed)
         background.add_user(self)
 
-    def forked(self, error: ForkedProcess) -> None:
+    def _on_fork(self, error: ForkedProcess) -> None:
         self._refusal = error
 
     def _check(self) -> None:
@@ -80,6 +81,9 @@ class Producer:
 
     def is_connected(self) -> bool:
         return self._publishing.is_connected
+
+    def __repr__(self) -> str:
+        return f"Producer({self.topic()}, {self.producer_name()}, {state_of(self._publishing)})"
 
     def send(
         self,

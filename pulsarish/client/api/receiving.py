@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
+from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.model.errors import InvalidArgument, NotAllowed
 
-__all__ = ["Receiving", "attributes_of", "checkpoint_of"]
+__all__ = ["Receiving", "attributes_of", "checkpoint_of", "state_of"]
 
 
 class Receiving:
@@ -35,6 +36,13 @@ class Receiving:
         """
         return self._consuming.subscribed_count
 
+    def __repr__(self) -> str:
+        options = self._consuming.options
+        what = "Reader" if options.start is not None else "Consumer"
+        named = (self.topic(), options.subscription_name, options.consumer_name)
+        shown = ", ".join(filter(None, named))
+        return f"{what}({shown}, {state_of(self._consuming)})"
+
 
 def checkpoint_of(checkpoint: ReaderCheckpoint | None) -> ReaderCheckpoint:
     """Return where a reader stores its position. Raises ``InvalidArgument`` when nowhere."""
@@ -43,6 +51,13 @@ def checkpoint_of(checkpoint: ReaderCheckpoint | None) -> ReaderCheckpoint:
             "the reader stores no positions: pass checkpoint_topic and reader_name to create_reader"
         )
     return checkpoint
+
+
+def state_of(opened: PartitionedProducer | MultiConsumer) -> str:
+    """Return the state for people: connected, connecting or closed."""
+    if opened.is_closed:
+        return "closed"
+    return "connected" if opened.is_connected else "connecting"
 
 
 def attributes_of(consuming: MultiConsumer) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from pulsarish.client.api.asyncio_consumer import AsyncReader
@@ -25,16 +25,23 @@ class AsyncTableView:
     An empty message removes its key.
     """
 
-    def __init__(self, topic: str, readers: list[AsyncReader], parts: ClientContext) -> None:
+    def __init__(
+        self,
+        topic: str,
+        subscription_name: str | None,
+        readers: list[AsyncReader],
+        parts: ClientContext,
+    ) -> None:
         self._topic = topic
+        self._subscription_name = subscription_name
         self._readers = readers
         self._parts = parts
         # a copy: one value must not keep its whole batch in memory
         self._values: dict[str, tuple[bytes, Decode]] = {}
         self._listeners: list[Listener] = []
-        self.failure: PulsarishError | None = None
+        self._failure: PulsarishError | None = None
 
-    async def fill(self) -> None:
+    async def _fill(self) -> None:
         """Read to the present end of every partition, then continue in the background."""
         await asyncio.gather(*(self._read_to_end(reader) for reader in self._readers))
         for reader in self._readers:
@@ -50,14 +57,14 @@ class AsyncTableView:
                 message = await reader.read_next()
             except PulsarishError as error:
                 # Closed or finally refused: the next call raises it.
-                self.failure = self.failure or error
+                self._failure = self._failure or error
                 return
             try:
                 self._apply(message)
             except Exception as error:
                 # A defect of the client. Report it to the program, which would see values that are
                 # old forever otherwise.
-                self.failure = UnknownError(
+                self._failure = UnknownError(
                     f"the table view of {self._topic} failed in the client: {error!r}"
                 )
                 raise
@@ -68,7 +75,7 @@ class AsyncTableView:
             return
         data = message.data()
         if data:
-            self._values[key] = (data, message.decoder())
+            self._values[key] = (data, message._decoder())
         else:
             self._values.pop(key, None)
         for listener in self._listeners:
@@ -82,8 +89,8 @@ class AsyncTableView:
             self._parts.callback_failed(error)
 
     def _check(self) -> None:
-        if self.failure is not None:
-            raise self.failure
+        if self._failure is not None:
+            raise self._failure
 
     def get(self, key: str) -> Any:
         """Return the latest value of a key, ``None`` when there is none.
@@ -94,6 +101,25 @@ class AsyncTableView:
         check_text("key", key)
         found = self._values.get(key)
         return None if found is None else found[1](found[0])
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the latest value of a key. Raises ``KeyError`` when there is none."""
+        self._check()
+        check_text("key", key)
+        data, decode = self._values[key]
+        return decode(data)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys that are there now."""
+        return iter(list(self._values))
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return the keys and values that are there now."""
+        self._check()
+        return [(key, decode(data)) for key, (data, decode) in list(self._values.items())]
 
     def for_each(self, callback: Listener) -> None:
         """Call ``callback(key, value)`` for each key."""
@@ -116,7 +142,9 @@ class AsyncTableView:
         return len(self._values)
 
     def __repr__(self) -> str:
-        return f"TableView(topic={self._topic})"
+        name = self._subscription_name
+        subscription = "" if name is None else f", subscription={name}"
+        return f"TableView(topic={self._topic}{subscription})"
 
 
 class TableView:
@@ -128,7 +156,7 @@ class TableView:
         self._refusal: PulsarishError | None = None
         background.add_user(self)
 
-    def forked(self, error: PulsarishError) -> None:
+    def _on_fork(self, error: PulsarishError) -> None:
         self._refusal = error
 
     def _check(self) -> None:
@@ -142,6 +170,23 @@ class TableView:
         """
         self._check()
         return self._view.get(key)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the latest value of a key. Raises ``KeyError`` when there is none."""
+        self._check()
+        return self._view[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._view
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys that are there now."""
+        return iter(self._view)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return the keys and values that are there now."""
+        self._check()
+        return self._view.items()
 
     def for_each(self, callback: Listener) -> None:
         """Call ``callback(key, value)`` for each key."""

@@ -35,6 +35,7 @@ from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.client_authentication import Authentication
+from pulsarish.runtime.client_loggers import AnyLogger
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.network.address_book import Transport
 
@@ -68,7 +69,7 @@ class ClientArguments(TypedDict, total=False):
     tls_trust_certs_file_path: str | None
     tls_allow_insecure_connection: bool
     tls_validate_hostname: bool
-    logger: object | None
+    logger: AnyLogger | None
     connection_timeout_ms: int
     listener_name: str | None
     tls_private_key_file_path: str | None

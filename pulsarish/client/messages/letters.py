@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pulsarish.client.messages.entry_encoder import Extras
-from pulsarish.client.messages.message import Message
+from pulsarish.client.messages.message import Message, copy_extras
 from pulsarish.model.topic_name import TopicName
 
 __all__ = [
@@ -55,7 +55,7 @@ def times(properties: Mapping[str, str], name: str) -> int:
 
 def dead_letter(message: Message, subscription: str) -> Extras:
     """Return what the copy in the dead letter topic carries."""
-    return message.copied({**_origin(message, subscription), **message.properties()})
+    return copy_extras(message, {**_origin(message, subscription), **message.properties()})
 
 
 def retry_letter(
@@ -80,7 +80,7 @@ def retry_letter(
         RECONSUME_TIMES: str(count),
         _DELAY_TIME: str(delay_ms),
     }
-    return count, message.copied(carried, deliver_at_ms=now_ms + delay_ms if delay_ms else 0)
+    return count, copy_extras(message, carried, deliver_at_ms=now_ms + delay_ms if delay_ms else 0)
 
 
 def redriven(message: Message, *, for_all: bool) -> Extras:
@@ -95,7 +95,7 @@ def redriven(message: Message, *, for_all: bool) -> Extras:
     if for_all:
         dropped |= {_REAL_TOPIC, _REAL_SUBSCRIPTION, _ORIGIN_MESSAGE_ID}
     kept = {name: value for name, value in before.items() if name not in dropped}
-    return message.copied({**kept, REDRIVE_TIMES: str(times(before, REDRIVE_TIMES) + 1)})
+    return copy_extras(message, {**kept, REDRIVE_TIMES: str(times(before, REDRIVE_TIMES) + 1)})
 
 
 def _origin(message: Message, subscription: str) -> dict[str, str]:

@@ -37,6 +37,7 @@ __all__ = [
     "Message",
     "OpenedEntry",
     "batch_places",
+    "copy_extras",
     "entry_runs",
     "open_entry",
 ]
@@ -176,7 +177,7 @@ class Message:
         """
         decode = self._entry.decode
         if type(decode) is KeyedDecode:
-            return self.decoder()(self.data())
+            return self._decoder()(self.data())
         # Only an empty payload may be a null value, so the metadata are decoded for no other.
         if self._start == self._end and self.has_null_value():
             return None
@@ -196,7 +197,7 @@ class Message:
         """
         return self._metadata().null_value
 
-    def decoder(self) -> Decode:
+    def _decoder(self) -> Decode:
         """How the schema decodes the payload of this message."""
         decode = self._entry.decode
         if not isinstance(decode, KeyedDecode):
@@ -244,26 +245,6 @@ class Message:
                 f"the message's key is not the Base64 that it should be ({error}): read it with "
                 "partition_key()"
             ) from None
-
-    def copied(self, properties: Mapping[str, str], *, deliver_at_ms: int = 0) -> Extras:
-        """Return the extras for a copy of the message, with these properties instead of its own."""
-        metadata = self._metadata()
-        form = (
-            KeyForm.BASE64
-            if metadata.partition_key_b64_encoded
-            else KeyForm.NULL
-            if metadata.null_partition_key
-            else KeyForm.TEXT
-        )
-        return Extras(
-            properties=properties,
-            partition_key=self.partition_key() if self.has_partition_key() else None,
-            ordering_key=self.ordering_key() if metadata.HasField("ordering_key") else None,
-            event_timestamp_ms=self.event_timestamp(),
-            deliver_at_ms=deliver_at_ms,
-            is_null=metadata.null_value,
-            key_form=form,
-        )
 
     def ordering_key(self) -> str:
         return as_text(self._metadata().ordering_key)
@@ -315,6 +296,29 @@ def decode_sealed(_data: bytes) -> object:
     raise CryptoError(
         "the message is encrypted and was not decrypted: read it with data() and "
         "encryption_context(), or give the consumer a crypto_key_reader with the private key"
+    )
+
+
+def copy_extras(
+    message: Message, properties: Mapping[str, str], *, deliver_at_ms: int = 0
+) -> Extras:
+    """Return the extras for a copy of a message, with these properties instead of its own."""
+    metadata = message._metadata()
+    form = (
+        KeyForm.BASE64
+        if metadata.partition_key_b64_encoded
+        else KeyForm.NULL
+        if metadata.null_partition_key
+        else KeyForm.TEXT
+    )
+    return Extras(
+        properties=properties,
+        partition_key=message.partition_key() if message.has_partition_key() else None,
+        ordering_key=message.ordering_key() if metadata.HasField("ordering_key") else None,
+        event_timestamp_ms=message.event_timestamp(),
+        deliver_at_ms=deliver_at_ms,
+        is_null=metadata.null_value,
+        key_form=form,
     )
 
 

@@ -36,6 +36,7 @@ from pulsarish.client.service_url import parse_service_url
 from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.client_authentication import Authentication
+from pulsarish.runtime.client_loggers import AnyLogger, check_logger
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.network.address_book import Transport
 from pulsarish.wire.entry import (
@@ -176,7 +177,7 @@ class ClientOptions:
         tls_trust_certs_file_path: str | None = None,
         tls_allow_insecure_connection: bool = False,
         tls_validate_hostname: bool = True,
-        logger: object | None = None,
+        logger: AnyLogger | None = None,
         connection_timeout_ms: int = 10_000,
         listener_name: str | None = None,
         tls_private_key_file_path: str | None = None,
@@ -194,8 +195,9 @@ class ClientOptions:
         unsupported(
             locals(),
             log_conf_file_path=(None, "configure the standard library's logger 'pulsarish'"),
-            logger=(None, "configure the standard library's logger 'pulsarish'"),
         )
+        check_logger(logger)
+        self.logger = logger
         # These have no effect: all clients of a process share one loop thread, each listener has a
         # thread of its own, lookups are not limited, and statistics come from the admin API.
         for name, number in (

@@ -294,6 +294,27 @@ def test_refusals_are_typed() -> None:
     play(scenario)
 
 
+def test_what_they_show_of_themselves() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", "writer")
+        consumer = await client.subscribe("t", "s", consumer_name="worker")
+        reader = await client.create_reader("t", MessageId.earliest, subscription_role_prefix="r")
+        view = await client.create_table_view("t", "v")
+        topic = "persistent://public/default/t"
+        assert repr(client) == f"Client({client._service_url}, open)"
+        assert repr(producer) == f"Producer({topic}, writer, connected)"
+        assert repr(consumer) == f"Consumer({topic}, s, worker, connected)"
+        assert repr(reader).startswith(f"Reader({topic}, r-reader-")
+        assert repr(view) == "TableView(topic=t, subscription=v)"
+        await client.close()
+        assert repr(client) == f"Client({client._service_url}, closed)"
+        assert repr(producer) == f"Producer({topic}, writer, closed)"
+        assert repr(consumer) == f"Consumer({topic}, s, worker, closed)"
+
+    play(scenario)
+
+
 def test_table_view() -> None:
     async def scenario(cast: Cast) -> None:
         cast.cluster.partitions["persistent://public/default/table"] = 3
@@ -307,6 +328,12 @@ def test_table_view() -> None:
             f"key {n}": f"value {15 + n}" for n in range(5)
         }
         assert (len(view), view.get("absent")) == (5, None)
+        assert sorted(view) == [key for key, _ in sorted(view.items())]
+        assert dict(view.items()) == {key: view[key] for key in view}
+        assert ("key 1" in view, "absent" in view) == (True, False)
+        with pytest.raises(KeyError):
+            view["absent"]
+        assert repr(view) == "TableView(topic=table)"
         changes: list[tuple[str, str | None]] = []
         view.for_each_and_listen(lambda key, value: changes.append((key, value)))
         assert len(changes) == 5

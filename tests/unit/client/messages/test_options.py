@@ -59,7 +59,7 @@ READER = CryptoKeyReader("public.pem", "private.pem")
         ({"authentication": "token:hunter2"}, InvalidArgument, "authentication is of type str"),
         ({"io_threads": "4"}, InvalidArgument, "io_threads is '4'"),
         ({"stats_interval_in_seconds": -1}, InvalidArgument, "stats_interval_in_seconds is -1"),
-        ({"logger": object()}, UnsupportedFeature, "logger.*'pulsarish'"),
+        ({"logger": object()}, InvalidArgument, "logger is of type object: pass a logging"),
     ],
 )
 def test_client_options(change: dict[str, Any], error: type[PulsarishError], words: str) -> None:
