@@ -25,7 +25,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import uvloop
 
@@ -67,6 +67,13 @@ SETTINGS = (
 )
 
 
+class Start(NamedTuple):
+    """What a start took until the server said that it is ready."""
+
+    seconds: float
+    cpu_seconds: float
+
+
 @dataclass
 class Server:
     """A process of the metadata daemon or of a bookie."""
@@ -75,8 +82,8 @@ class Server:
     settings: list[str]
     process: subprocess.Popen[str] | None = None
 
-    def start(self) -> tuple[str, float]:
-        """Return the line that says that it is ready, and the seconds until then."""
+    def start(self) -> tuple[str, Start]:
+        """Return the line that says that it is ready, and what it took until then."""
         words = [word for setting in self.settings for word in ("--set", setting)]
         began = time.perf_counter()
         self.process = subprocess.Popen(
@@ -88,7 +95,7 @@ class Server:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert " ready " in line, f"the {self.role} did not start: {line!r}"
-        return line, time.perf_counter() - began
+        return line, Start(time.perf_counter() - began, cpu_seconds([self.process.pid]))
 
     @property
     def pid(self) -> int:
@@ -109,8 +116,9 @@ class Large:
     stored_bytes: int = 0
     ledgers: int = 0
     fill_seconds: float = 0.0
-    clean: list[float] = field(default_factory=list)
-    dirty: list[float] = field(default_factory=list)
+    empty: list[Start] = field(default_factory=list)
+    clean: list[Start] = field(default_factory=list)
+    dirty: list[Start] = field(default_factory=list)
     full_mib: float = 0.0
     started_mib: float = 0.0
     peak_mib: float = 0.0
@@ -131,6 +139,7 @@ class Large:
         return [
             ("stored", f"{self.stored_bytes / 1e9:.1f} GB, {self.ledgers:,} ledgers"),
             ("filled in", f"{self.fill_seconds:.0f} s"),
+            ("first start", _starts(self.empty)),
             ("start after a stop", _starts(self.clean)),
             ("start after SIGKILL", _starts(self.dirty)),
             (
@@ -153,8 +162,13 @@ class Large:
         )
 
 
-def _starts(found: list[float]) -> str:
-    return f"{statistics.median(found):.2f} s ({min(found):.2f} to {max(found):.2f})"
+def _starts(found: list[Start]) -> str:
+    seconds = [each.seconds for each in found]
+    cpu = statistics.median(each.cpu_seconds for each in found)
+    return (
+        f"{statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), "
+        f"{cpu:.2f} s of CPU"
+    )
 
 
 def _times(found: list[float]) -> str:
@@ -302,7 +316,7 @@ def _measure(
     size, found = options.size, Large(ledgers=ledgers)
     count = max(1, int(gigabytes * 1e9) // ledgers // size)
     found.stored_bytes = count * size * ledgers
-    _ = bookie.start()
+    found.empty.append(bookie.start()[1])
     member = uvloop.run(status_of(own_world(), address)).instance_id
     began = time.perf_counter()
     uvloop.run(fill_ledgers(url, address, member, size, count, ledgers))
@@ -325,11 +339,11 @@ def _measure(
     found.index_bytes = sum(each.stat().st_size for each in paths) / (count * ledgers)
     uvloop.run(collect(url, member, bookie.pid))  # the ledgers of dirty starts have no records
     _, found.idle_round_seconds, _ = uvloop.run(collect(url, member, bookie.pid))
-    fifth = ledgers // 5
-    uvloop.run(delete_ledgers(url, [*range(0, fifth, 2), *range(fifth, 2 * fifth)]))
+    part = ledgers // options.parts
+    uvloop.run(delete_ledgers(url, [*range(0, part, 2), *range(part, 2 * part)]))
     stop = SPAWN.Event()
     drop_page_cache()
-    reader = Helper(read_at_random, address, member, range(2 * fifth, ledgers), count, stop)
+    reader = Helper(read_at_random, address, member, range(2 * part, ledgers), count, stop)
     time.sleep(BEFORE_SECONDS)
     found.began, used = time.monotonic(), cpu_seconds([bookie.pid])
     found.state, found.round_seconds, found.peak_mib = uvloop.run(collect(url, member, bookie.pid))
@@ -346,6 +360,12 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, nargs="*", default=[2.0, 20.0])
     parser.add_argument("--ledgers", type=int, nargs="*", default=[5_000, 50_000])
     parser.add_argument("--size", type=int, default=8_000, help="bytes of an entry")
+    parser.add_argument(
+        "--parts",
+        type=int,
+        default=20,
+        help="of all ledgers: half of the first part is deleted, and all of the second one",
+    )
     parser.add_argument("--bookie", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     for gigabytes, ledgers in zip(options.gigabytes, options.ledgers, strict=True):

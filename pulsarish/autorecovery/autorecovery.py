@@ -11,6 +11,7 @@ import asyncio
 
 from pulsarish.autorecovery.absent_bookies import AbsentBookies
 from pulsarish.autorecovery.auditor import Auditor, read_cookies
+from pulsarish.autorecovery.copy_rate import CopyRate
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.rebalancer import Rebalancer
 from pulsarish.autorecovery.switch import Switch
@@ -56,7 +57,15 @@ class AutoRecovery:
             options.lost_bookie_recovery_delay_seconds, options.lost_bookies_share_max
         )
         self.switch = switch = Switch(world, records, self._switch_changed)
-        self._rate = RateLimiter(world.clock, options.replication_rate_bytes)
+        self._copy_rate = CopyRate(
+            options.replication_rate_bytes,
+            options.replication_batch_bytes,
+            options.replication_slow_ratio,
+            world.clock.monotonic(),
+        )
+        self._rate = RateLimiter(world.clock, self._copy_rate.per_second)
+        self._noted_bytes = 0
+        self._noted_seconds = 0.0
         repair = self._ledgers.repair(self._state_of, self._pace, options.replication_batch_bytes)
         self.election = Election(world, records, paths.auditor(), name)
         self.worker = ReplicationWorker(world, options, records, repair, switch, name)
@@ -130,6 +139,11 @@ class AutoRecovery:
 
     async def _pace(self, size_bytes: int) -> None:
         """Hold copying to its rate, and stop it while auto-recovery is off."""
+        copied = self.worker.repair.copied
+        size, seconds = copied.bytes - self._noted_bytes, copied.seconds - self._noted_seconds
+        self._noted_bytes, self._noted_seconds = copied.bytes, copied.seconds
+        self._copy_rate.note(size, seconds, self._world.clock.monotonic())
+        self._rate.change_rate(self._copy_rate.per_second)
         await self._rate.take(size_bytes)
         await self.switch.wait_until_on()
 
@@ -308,6 +322,12 @@ class AutoRecovery:
             "counter",
             "Bytes copied.",
             lambda: repair.copied.bytes,
+        )
+        read(
+            "replication_worker_rate_bytes",
+            "gauge",
+            "Bytes a second that may be read to copy them now: fewer while bookies answer late.",
+            lambda: self._copy_rate.per_second,
         )
         read(
             "replication_worker_NUM_BYTES_READ",

@@ -119,6 +119,17 @@ class AutoRecoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=1_024, description="Bytes a second that one worker reads in order to copy them."),
     ] = 32 * _MIB
+    replication_slow_ratio: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description=(
+                "When copying takes this many times as long as at best in the last minutes, "
+                "bookies have too much to do: the rate falls, to an eighth of "
+                "replication_rate_bytes at least, until it takes less again; 0: never."
+            ),
+        ),
+    ] = 2.0
     replication_batch_bytes: Annotated[
         int, Meta(ge=1_024, description="Bytes that are copied at a time.")
     ] = _MIB

@@ -48,6 +48,11 @@ class TokenBucket:
             self.tokens = min(self.tokens, rate)
             self.rate = self.burst = rate
 
+    def change_rate(self, rate: float, now: float) -> None:
+        """Set another rate, above 0. A debt stays as it is, and is paid at the new rate."""
+        self._fill(now)
+        self.rate = rate
+
     def _fill(self, now: float) -> None:
         if self.rate > 0:
             self.tokens = min(self.tokens + (now - self._at) * self.rate, self.burst)

@@ -26,6 +26,13 @@ class RateLimiter:
         """Change the rate. A wait that has begun stays as long as it is."""
         self._bucket.limit(per_second, self._bucket.burst, self._clock.monotonic())
 
+    def change_rate(self, per_second: float) -> None:
+        """Change the rate, above 0, as often as wanted: what was taken is paid at the new rate.
+
+        A wait that has begun stays as long as it is.
+        """
+        self._bucket.change_rate(per_second, self._clock.monotonic())
+
     async def take(self, count: float) -> None:
         """Wait until ``count`` units, and what was taken before, are paid for."""
         now = self._clock.monotonic()

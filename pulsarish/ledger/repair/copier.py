@@ -38,6 +38,8 @@ class Copied:
     bytes: int = 0
     read_bytes: int = 0
     """The bytes of all entries that were checked, including those that needed no copy."""
+    seconds: float = 0.0
+    """What the batches of copied entries took, from the read to the answer, added up."""
 
 
 class Copier:
@@ -142,6 +144,7 @@ class Copier:
             if not only:
                 return last + 1
             first = only[0]
+        began = self._pool.clock.monotonic()
         found = await read_records(
             self._pool,
             self._options,
@@ -157,6 +160,7 @@ class Copier:
         size_bytes = sum(len(record.payload) + RECORD_HEAD_SIZE for record in records)
         self._counts.read_bytes += size_bytes
         await self.write(metadata.ledger_id, target, records)
+        self._counts.seconds += self._pool.clock.monotonic() - began
         await self._pace(size_bytes)
         return records[-1].entry_id + 1
 

@@ -129,3 +129,13 @@ def test_what_is_counted_is_counted_without_a_limit_too() -> None:
     limit.take(3, 400, 0.0)
     assert (limit.messages_count, limit.bytes_count) == (5, 700)
     assert limit.wait_seconds(0.0) == pytest.approx(3.0)
+
+
+def test_a_debt_is_paid_at_the_rate_that_a_bucket_has_now() -> None:
+    bucket = TokenBucket(10.0, 0.0, 0.0, 0.0)
+    bucket.take(20, 0.0)
+    assert bucket.debt_seconds(0.0) == 2.0
+    bucket.change_rate(20.0, 1.0)
+    assert bucket.debt_seconds(1.0) == 0.5
+    bucket.change_rate(2.0, 1.0)
+    assert bucket.debt_seconds(1.0) == 5.0
