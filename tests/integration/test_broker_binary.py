@@ -325,27 +325,6 @@ def test_the_last_message_id_and_the_end_of_a_topic() -> None:
     run(scenario)
 
 
-def test_the_last_message_id_names_the_partition() -> None:
-    """The client in C++ compares it with ids of messages, and would read on at the end forever."""
-
-    async def scenario(cluster: BrokerCluster, world: World) -> None:
-        client = await BinaryClient.connect(world, BINARY)
-        topic = f"{TOPIC}-partition-1"
-        await client.subscribe(1, topic)
-        await client.open_producer(1, topic)
-        client.send(1, 0, entry("p", 0))
-        await client.next(7)
-        client.say(
-            pb.Command(
-                type=29, get_last_message_id=pb.GetLastMessageId(consumer_id=1, request_id=4)
-            )
-        )
-        found = (await client.next(30)).command.get_last_message_id_response.last_message_id
-        assert (found.entry_id, found.partition) == (0, 1)
-
-    run(scenario)
-
-
 def test_questions_about_topics() -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, BINARY)

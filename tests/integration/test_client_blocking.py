@@ -343,13 +343,13 @@ def test_listener(client: pulsarish.Client) -> None:
         producer.send(b"%d" % number)
     assert done.wait(30)
     assert got == [b"%d" % number for number in range(5)]
-    with pytest.raises(pulsarish.NotAllowedError, match="listener"):
+    with pytest.raises(pulsarish.InvalidConfiguration, match="listener"):
         consumer.receive()
     consumer.pause_message_listener()
-    producer.send(b"first after the pause may still be taken")
+    producer.send(b"after the pause")
     producer.send(b"later")
     time.sleep(0.3)
-    assert len(got) <= 6
+    assert len(got) == 5
     consumer.resume_message_listener()
     deadline = time.monotonic() + 30
     while len(got) < 7 and time.monotonic() < deadline:

@@ -17,6 +17,7 @@ from pulsarish.model.errors import (
     AlreadyClosed,
     CryptoError,
     ForkedProcess,
+    InvalidConfiguration,
     PulsarishError,
     Timeout,
 )
@@ -85,8 +86,6 @@ class _Receiving(Receiving):
         listener = self._listener
         assert listener is not None
         while True:
-            if (paused := self._paused) is not None:
-                paused.wait()
             try:
                 message = self._next(None)
             except CryptoError as error:
@@ -95,6 +94,9 @@ class _Receiving(Receiving):
             except PulsarishError:
                 # Closed or finally refused; the other calls raise that.
                 return
+            # Looked at here: it may have been paused while it waited for the message.
+            while (paused := self._paused) is not None:
+                paused.wait()
             try:
                 listener(self, message)
             except Exception as error:  # noqa: BLE001
@@ -278,14 +280,24 @@ class Consumer(_Receiving):
         self._check()
         self._background.run(self._consuming.unsubscribe(force=force))
 
-    def pause_message_listener(self) -> None:
-        """Stop calling the listener after the present message."""
+    def _check_listener(self) -> None:
         self._check()
+        if self._listener is None:
+            raise InvalidConfiguration(
+                "the consumer has no listener to pause: pass message_listener to subscribe"
+            )
+
+    def pause_message_listener(self) -> None:
+        """Stop calling the listener after the present message.
+
+        Raises ``InvalidConfiguration`` without a ``message_listener``.
+        """
+        self._check_listener()
         if self._paused is None:
             self._paused = Latch()
 
     def resume_message_listener(self) -> None:
-        self._check()
+        self._check_listener()
         paused, self._paused = self._paused, None
         if paused is not None:
             paused.release()

@@ -165,11 +165,12 @@ class Producer:
         """Publish without waiting.
 
         ``callback(Result.Ok, message_id)`` is called in the client's thread once the message is
-        stored, with another ``Result`` when it failed, the queue is full or the message is too big.
+        stored, with another ``Result`` when it failed, the queue is full, the message is too big
+        or the producer is closed.
 
         Without a callback, failed messages are only logged, with their number. With
         ``block_if_queue_full`` it waits for room. Arguments as for ``send``. Raises
-        ``InvalidArgument`` or ``AlreadyClosed``.
+        ``InvalidArgument``, or without a callback ``AlreadyClosed``.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -214,9 +215,9 @@ class Producer:
         try:
             if not self._add(child, payload, callback, extras, sequence_id):
                 self._wait_and_add(child, payload, callback, extras, sequence_id)
-        except AlreadyClosed:
-            raise
         except PulsarishError as error:
+            if callback is None and isinstance(error, AlreadyClosed):
+                raise
             if callback is None:
                 child.send_failures.add(error)
             else:

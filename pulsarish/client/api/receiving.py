@@ -5,7 +5,7 @@ from __future__ import annotations
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
-from pulsarish.model.errors import InvalidArgument, NotAllowed
+from pulsarish.model.errors import InvalidArgument, InvalidConfiguration
 
 __all__ = ["Receiving", "attributes_of", "checkpoint_of", "state_of"]
 
@@ -20,7 +20,7 @@ class Receiving:
         self._may_receive: Exception | None = None
         """Why a call may not receive messages, if it may not."""
         if self._listener is not None:
-            self._may_receive = NotAllowed(
+            self._may_receive = InvalidConfiguration(
                 "messages go to the listener: leave message_listener out to receive them by a call"
             )
 

@@ -24,6 +24,7 @@ from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import (
     AlreadyClosed,
     InvalidArgument,
+    InvalidConfiguration,
     NotAllowed,
     OperationNotSupported,
     PulsarishError,
@@ -68,19 +69,20 @@ class MultiConsumer:
 
         Raises the broker's refusal; then nothing stays subscribed.
         """
+        if not options.consumer_name and options.start is None:
+            # In the order of time, as consumers of a Failover subscription are by their names.
+            made = parts.random.getrandbits(32)
+            options.consumer_name = f"{parts.clock.wall_ms():x}-{made:08x}"
         topics: list[tuple[TopicName, int]] = []
         for name in options.topics:
             topics += await _partitions(name, parts)
-        if options.start is not None and len(topics) > 1:
-            raise UnsupportedFeature(
-                "readers of partitioned topics are not supported yet: read the partitions of "
-                f"{options.topics[0]}"
-            )
+        if len(topics) > 1:
+            _check_partitioned_reader(options)
         inbox = MessageQueue(parts.handoff.lock())
         size = options.receiver_queue_size
         if len(topics) > 1:
             if size == 0:
-                raise InvalidArgument(
+                raise InvalidConfiguration(
                     "receiver_queue_size is 0, which works on one topic without partitions only: "
                     "make it 1 or more"
                 )
@@ -102,7 +104,18 @@ class MultiConsumer:
             for child in children:
                 child.shutdown(reason)
             raise
-        return cls(options, parts, inbox, children)
+        consumer = cls(options, parts, inbox, children)
+        if options.start == MessageId.latest and options.start_inclusive:
+            await consumer._start_at_last()
+        return consumer
+
+    async def _start_at_last(self) -> None:
+        """Have a reader begin with the last message of each partition that has one."""
+        for child in self.children:
+            if child.topic.persistent:
+                last, _ = await child.seeker.last_message_id()
+                if last.entry_id() >= 0:
+                    await child.seeker.seek(last)
 
     # Acknowledgements.
 
@@ -284,16 +297,10 @@ class MultiConsumer:
         self.check_open()
         if self.inbox.has_message():
             return True
-        child = self.children[0]
-        last, _ = await child.seeker.last_message_id()
-        if last.entry_id() < 0:
-            return False
-        position, inclusive = child.seeker.reader_position()
-        if position == MessageId.earliest:
-            return True
-        if (last.ledger_id(), last.entry_id()) != (position.ledger_id(), position.entry_id()):
-            return (last.ledger_id(), last.entry_id()) > (position.ledger_id(), position.entry_id())
-        return inclusive or 0 <= position.batch_index() < last.batch_index()
+        for child in self.children:
+            if await _has_more(child):
+                return True
+        return self.inbox.has_message()
 
     async def unsubscribe(self, *, force: bool = False) -> None:
         self.check_open()
@@ -307,6 +314,33 @@ class MultiConsumer:
     def shutdown(self, error: PulsarishError) -> None:
         for child in list(self.children):
             child.shutdown(error)
+
+
+def _check_partitioned_reader(options: ConsumerOptions) -> None:
+    if options.start in (None, MessageId.earliest, MessageId.latest):
+        if not options.checkpoint_topic and not options.replica:
+            return
+        raise UnsupportedFeature(
+            "checkpoint_topic and replica are not supported for readers of partitioned topics: "
+            f"read the partitions of {options.topics[0]}"
+        )
+    raise NotAllowed(
+        f"start_message_id {options.start} is a place in one partition: begin with "
+        f"MessageId.earliest or latest, or read that partition of {options.topics[0]}"
+    )
+
+
+async def _has_more(child: TopicConsumer) -> bool:
+    """Return whether a reader's topic has a message after its position."""
+    last, _ = await child.seeker.last_message_id()
+    if last.entry_id() < 0:
+        return False
+    position, inclusive = child.seeker.reader_position()
+    if position == MessageId.earliest:
+        return True
+    if (last.ledger_id(), last.entry_id()) != (position.ledger_id(), position.entry_id()):
+        return (last.ledger_id(), last.entry_id()) > (position.ledger_id(), position.entry_id())
+    return inclusive or 0 <= position.batch_index() < last.batch_index()
 
 
 async def _partitions(name: TopicName, parts: ClientContext) -> Sequence[tuple[TopicName, int]]:

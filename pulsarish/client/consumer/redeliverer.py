@@ -30,6 +30,7 @@ class Redeliverer:
 
     Args:
         flush_due: sends what else is due.
+        send_acks: sends all acknowledgements that wait.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Redeliverer:
         unacked: UnackedMessages,
         unpacker: Unpacker,
         flush_due: Callable[[], None],
+        send_acks: Callable[[], None],
     ) -> None:
         self._consumer_type = consumer_type
         self._clock = parts.clock
@@ -51,6 +53,7 @@ class Redeliverer:
         self._unacked = unacked
         self._unpacker = unpacker
         self._flush_due = flush_due
+        self._send_acks = send_acks
         self._timer = parts.alarms.alarm(self._redeliver_due)
 
     def on_damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
@@ -81,6 +84,10 @@ class Redeliverer:
         with self._inbox.lock:
             self._unpacker.expire_chunks(now, connected=stream is not None)
             keys = self._unacked.take_due(now)
+        if keys and not self._consumer_type.is_spread:
+            # In order: what came after them comes again, too, as in Apache Pulsar's clients.
+            self.redeliver_all()
+            return
         if keys and stream is not None:
             stream.redeliver(self._session.consumer_id, keys)
         self._flush_due()
@@ -90,6 +97,8 @@ class Redeliverer:
 
         Queued messages are dropped, because they are redelivered too.
         """
+        # First: what was acknowledged must not come again.
+        self._send_acks()
         if not self._consumer_type.is_spread:
             # By a new subscription: what is on the wire for this one must not arrive first, or a
             # cumulative acknowledgement would skip it.

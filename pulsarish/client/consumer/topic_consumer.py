@@ -120,6 +120,7 @@ class TopicConsumer:
             self._unacked,
             self._unpacker,
             self.flush_due,
+            self.acks.send_waiting,
         )
         self.seeker = Seeker(
             options,

@@ -32,7 +32,7 @@ from pulsarish.client.messages.letters import RECONSUMES_MAX, letter_topic_name
 from pulsarish.client.messages.options import check_key_reader, check_schema, topics_of, unsupported
 from pulsarish.client.messages.topic_filter import TopicFilter, Wildcard, filter_of
 from pulsarish.client.schemas.schema import Schema
-from pulsarish.model.errors import InvalidArgument, InvalidTopicName
+from pulsarish.model.errors import InvalidArgument, InvalidConfiguration, InvalidTopicName
 from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
@@ -151,7 +151,7 @@ class ConsumerOptions:
         self.negative_ack_backoff = negative_ack_redelivery_backoff
         self.is_read_compacted = check_flag("is_read_compacted", is_read_compacted)
         if self.is_read_compacted and consumer_type.is_spread:
-            raise InvalidArgument(
+            raise InvalidConfiguration(
                 "is_read_compacted needs consumer_type Exclusive or Failover, not "
                 f"{consumer_type.name}"
             )

@@ -280,7 +280,7 @@ class ProducerOptions:
         self.topic = topics_of(check_text("topic", topic))[0]
         self.producer_name = (
             check_name("producer", check_text("producer_name", producer_name))
-            if producer_name is not None
+            if producer_name is not None and producer_name != ""
             else ""
         )
         self.schema = check_schema(schema)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pulsarish.client.checks import check_names, shown
+from pulsarish.client.checks import check_flag, check_names, shown
 from pulsarish.client.connection.context import ClientContext, retrying
 from pulsarish.client.enums import KeyForm, PartitionsRoutingMode
 from pulsarish.client.messages.entry_encoder import NO_EXTRAS, Extras
@@ -181,10 +181,12 @@ class PartitionedProducer:
 
         Raises ``InvalidArgument`` or ``UnsupportedFeature``.
         """
-        if replication_clusters or disable_replication:
+        if disable_replication is not None:
+            # There is one cluster, so a message stays in it anyway.
+            check_flag("disable_replication", disable_replication)
+        if replication_clusters:
             raise UnsupportedFeature(
-                "replication_clusters and disable_replication are not supported: there is one "
-                "cluster"
+                "replication_clusters is not supported: there is one cluster; leave it out"
             )
         given = (
             properties,

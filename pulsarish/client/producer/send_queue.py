@@ -116,10 +116,11 @@ class SendQueue:
         """Set the name that all entries carry and the first sequence id, at the first opening."""
         self._name = name
         self._prefix = producer_prefix(name)
-        self.last_sequence_id = last_sequence_id
-        self._next_sequence_id = (
+        # As in Apache Pulsar's clients, a program's own count is where its ids go on from.
+        self.last_sequence_id = (
             last_sequence_id if initial_sequence_id is None else initial_sequence_id
-        ) + 1
+        )
+        self._next_sequence_id = self.last_sequence_id + 1
         self.pushed_sequence_id = last_sequence_id
 
     def use_schema(self, version: bytes) -> None:

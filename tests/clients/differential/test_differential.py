@@ -29,6 +29,14 @@ THEMES: Final = (
     "acknowledging",
     "dead_letters",
     "readers",
+    "seeking",
+    "message_ids",
+    "batching",
+    "topics",
+    "receiving",
+    "table_views",
+    "schemas",
+    "closing",
     "wrong_arguments",
 )
 ROWS: Final = {key: row for row in DIFFERENCES for key in row.programs}

@@ -117,7 +117,6 @@ def test_client_url() -> None:
         ({"topic": "non-persistent://a/b"}, InvalidTopicName, "non-persistent://"),
         ({"topic": 7}, InvalidArgument, "topic.*str"),
         ({"topic": ""}, InvalidTopicName, "topic"),
-        ({"producer_name": ""}, InvalidTopicName, "producer name"),
         ({"producer_name": 5}, InvalidArgument, "producer_name.*str"),
         ({"schema": 5}, InvalidArgument, "schema.*StringSchema"),
         ({"schema": ConsumerType}, InvalidArgument, "schema"),
