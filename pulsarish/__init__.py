@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
     from pulsarish.client.schemas.avro import AvroSchema
     from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, Schema, StringSchema
+    from pulsarish.client.service_info import AutoClusterFailover, ServiceInfo, ServiceInfoProvider
     from pulsarish.exceptions import (
         AlreadyClosed,
         AlreadyExists,
@@ -140,6 +141,7 @@ __all__ = [
     "AuthenticationTLS",
     "AuthenticationToken",
     "AuthorizationError",
+    "AutoClusterFailover",
     "AutoConsumeSchema",
     "AvroSchema",
     "BatchReceivePolicy",
@@ -221,6 +223,8 @@ __all__ = [
     "Result",
     "Schema",
     "SchemaNotFound",
+    "ServiceInfo",
+    "ServiceInfoProvider",
     "ServiceNotReady",
     "ServiceUnitNotReady",
     "StringSchema",
@@ -273,6 +277,7 @@ _MODULES = {
     ),
     "client.messages.topic_filter": ("Wildcard",),
     "model.result": ("Result",),
+    "client.service_info": ("AutoClusterFailover", "ServiceInfo", "ServiceInfoProvider"),
     "client.schemas.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
     "client.api.table_view": ("TableView",),
     "client.api.tracing": ("trace_context",),

@@ -17,6 +17,7 @@ from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_client import AsyncProducer as Producer
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer as Consumer
 from pulsarish.client.api.asyncio_consumer import AsyncReader as Reader
+from pulsarish.client.api.service_source import ServiceSource, service_source
 from pulsarish.client.api.table_view import AsyncTableView as TableView
 from pulsarish.client.enums import (
     CompressionType,
@@ -30,7 +31,6 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import ClientArguments
 from pulsarish.client.messages.encryption_context import EncryptionContext, EncryptionKey
 from pulsarish.client.messages.message import Message
-from pulsarish.client.messages.options import ClientOptions
 from pulsarish.client.messages.signatures import taking
 from pulsarish.model.errors import PulsarishError as PulsarException
 from pulsarish.runtime.background import client_world
@@ -65,8 +65,8 @@ class Client(AsyncClient):
     Close it, or use it in ``async with``.
     """
 
-    @taking(ClientOptions)
-    def __init__(self, options: ClientOptions) -> None:
+    @taking(service_source)
+    def __init__(self, source: ServiceSource) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``, or with ``pulsar://`` or
         ``http://`` what Apache Pulsar's client takes. Nothing is connected yet.
 
@@ -74,12 +74,13 @@ class Client(AsyncClient):
         to the process that made it: the child of a fork makes a client of its own, in an event
         loop of its own.
         """
+        options = source.chosen
         if options.logger is not None:
             use_logger(options.logger)
         world = client_world()
         self._world = world
         super().__init__(
-            options,
+            source,
             clock=world.clock,
             random=world.random,
             tasks=world.tasks,

@@ -45,12 +45,18 @@ class Cast:
         return self.brokers[0]
 
     def client(
-        self, *, addresses: str = "", stream_limits: StreamLimits | None = None, **options: Any
+        self,
+        *,
+        addresses: str = "",
+        service: Any = None,
+        stream_limits: StreamLimits | None = None,
+        **options: Any,
     ) -> AsyncClient:
+        """``service``: what the client is made with in place of the URL of all brokers."""
         world = self.world
         url = "pulsarish://" + (addresses or ",".join(broker.address for broker in self.brokers))
         client = AsyncClient(
-            url,
+            service or url,
             clock=world.clock,
             random=world.random,
             tasks=world.tasks,

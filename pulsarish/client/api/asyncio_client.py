@@ -17,12 +17,14 @@ from datetime import timedelta
 from typing import Any, Final, Self, Unpack
 
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
+from pulsarish.client.api.cluster_failover import ClusterFailover
 from pulsarish.client.api.reader_checkpoint import (
     ReaderCheckpoint,
     checkpoint_key,
     position_in,
 )
 from pulsarish.client.api.receiving import state_of
+from pulsarish.client.api.service_source import Service, ServiceSource, checked_info
 from pulsarish.client.api.table_view import AsyncTableView
 from pulsarish.client.checks import check_text
 from pulsarish.client.connection.broker_stream import StreamLimits
@@ -55,6 +57,7 @@ from pulsarish.client.messages.signatures import taking
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import OnReturn, Waiter
 from pulsarish.client.schemas.schema import Schema
+from pulsarish.client.service_info import ServiceInfo
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerBusy, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.result import Result
@@ -84,7 +87,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        service_url: str | ClientOptions,
+        service: Service | ServiceSource,
         *,
         clock: Clock,
         random: random.Random,
@@ -104,12 +107,12 @@ class AsyncClient:
 
         Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``OperationNotSupported``.
         """
-        chosen = (
-            service_url
-            if isinstance(service_url, ClientOptions)
-            else ClientOptions(service_url, **options)
+        self._source = (
+            service if isinstance(service, ServiceSource) else ServiceSource(service, options)
         )
-        self._service_url = chosen.url.text
+        # The blocking client begins and closes it in the threads of the program.
+        self._own_source = self._source if handoff is None else None
+        chosen = self._source.chosen
         limits = stream_limits or StreamLimits()
         # After one failure, because a program waits for its first producer.
         book = AddressBook(chosen.transport, failures_max=1)
@@ -145,7 +148,9 @@ class AsyncClient:
             ),
             operation_timeout_seconds=chosen.operation_timeout_seconds,
             callback_failed=_callback_failed,
+            cluster=self._source.current.service_url if self._source.may_change else "",
         )
+        self._loop = asyncio.get_running_loop()
         # Replaced by ``traced_asyncio.trace``.
         self._make_producer: Callable[[PartitionedProducer], AsyncProducer] = AsyncProducer
         self._make_consumer: Callable[[MultiConsumer, ClientContext], AsyncConsumer] = AsyncConsumer
@@ -157,6 +162,54 @@ class AsyncClient:
         self._open: dict[int, PartitionedProducer | MultiConsumer] = {}
         self._open_looked_at = _OPEN_LOOKED_AT
         self._made_count = 0
+        self._failover: ClusterFailover | None = None
+        if self._source.failover is not None:
+            self._failover = ClusterFailover(
+                self._source.failover,
+                self._source.options_of,
+                self.on_service_info_update,
+                connect=connect,
+                release=release or _keep_open,
+                clock=clock,
+            )
+            _ = tasks.spawn(self._failover.run(), name="client failover")
+        if self._own_source is not None:
+            self._own_source.begin(self.on_service_info_update)
+
+    def get_service_info(self) -> ServiceInfo:
+        """Return where the client's cluster is, as it was given last."""
+        return self._source.current
+
+    def on_service_info_update(self, info: ServiceInfo) -> None:
+        """Go to another cluster, with all producers, consumers and readers; called in any thread.
+
+        Does nothing once the client is closed. Raises ``InvalidArgument`` for what is no
+        ``ServiceInfo``, or one whose options do not fit.
+        """
+        chosen = self._source.options_of(checked_info(info))
+        if self._closed:
+            _log.warning("the client is closed and goes to no other cluster", url=info.service_url)
+            return
+        self._source.current = info
+        try:
+            self._loop.call_soon_threadsafe(self._use, info, chosen)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    def _use(self, info: ServiceInfo, chosen: ClientOptions) -> None:
+        if self._closed or info is not self._source.current:
+            return
+        try:
+            end_former = self._link.switch(chosen)
+        except PulsarishError as error:
+            _log.error("the client stays where it is", url=info.service_url, reason=error)
+            return
+        _log.info("client uses a cluster", url=info.service_url)
+        self._parts.cluster = info.service_url
+        for pool in (self._parts.publish, self._parts.consume):
+            pool.abandon(f"the client goes to {info.service_url}")
+        end_former()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -380,9 +433,13 @@ class AsyncClient:
         self._end()
 
     def __repr__(self) -> str:
-        return f"Client({self._service_url}, {'closed' if self._closed else 'open'})"
+        return f"Client({self._source.current.service_url}, {'closed' if self._closed else 'open'})"
 
     def _end(self) -> None:
+        if self._failover is not None:
+            self._failover.stop()
+        if self._own_source is not None:
+            self._own_source.close()
         error = AlreadyClosed("the client was closed")
         for one in self._open.values():
             one.shutdown(error)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.blocking_consumer import Consumer, Reader
 from pulsarish.client.api.blocking_producer import Producer
+from pulsarish.client.api.service_source import ServiceSource, service_source
 from pulsarish.client.api.table_view import TableView
 from pulsarish.client.api.traced_blocking import TracedConsumer, TracedProducer, TracedReader
 from pulsarish.client.messages.arguments import (
@@ -21,10 +22,11 @@ from pulsarish.client.messages.arguments import (
     reader_options,
 )
 from pulsarish.client.messages.consumer_options import ConsumerOptions
-from pulsarish.client.messages.options import ClientOptions, ProducerOptions
+from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.messages.signatures import taking
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.schemas.schema import BytesSchema, Schema
+from pulsarish.client.service_info import ServiceInfo
 from pulsarish.model.errors import ForkedProcess, PulsarishError
 from pulsarish.runtime.background import Background, background
 from pulsarish.runtime.client_loggers import use_logger
@@ -41,8 +43,8 @@ _SCHEMA: Final = BytesSchema()
 class Client:
     """A client of a cluster. Close it, or use it in ``with``."""
 
-    @taking(ClientOptions)
-    def __init__(self, options: ClientOptions) -> None:
+    @taking(service_source)
+    def __init__(self, source: ServiceSource) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``, or with ``pulsar://`` or
         ``http://`` what Apache Pulsar's client takes. Connects at first use.
 
@@ -50,16 +52,17 @@ class Client:
         fork it works in the parent only. In the child it raises ``ForkedProcess``; make a new
         client there.
         """
+        options = source.chosen
         if options.logger is not None:
             use_logger(options.logger)
-        self._service_url = options.url.text
         self._background = loop = background()
         self._refusal: PulsarishError | None = None
         loop.add_user(self)
+        self._source = source
 
         async def make() -> AsyncClient:
             return AsyncClient(
-                options,
+                source,
                 clock=loop.world.clock,
                 random=loop.world.random,
                 tasks=loop.world.tasks,
@@ -69,6 +72,12 @@ class Client:
             )
 
         self._client = loop.run(make())
+        # In this thread, as what it calls of the program may wait.
+        try:
+            source.begin(self._client.on_service_info_update)
+        except BaseException:
+            self.shutdown()
+            raise
         self._tracing: Tracing | None = None
         if options.tracer_provider is not None:
             # OpenTelemetry is imported by programs that trace only.
@@ -172,6 +181,10 @@ class Client:
         self._check()
         return self._background.run(self._client.get_topic_partitions(topic))
 
+    def get_service_info(self) -> ServiceInfo:
+        """Return where the client's cluster is, as it was given last."""
+        return self._source.current
+
     def close(self) -> None:
         """Send what waits, close all producers, consumers and readers, then the connections.
 
@@ -185,7 +198,10 @@ class Client:
             finally:
                 await self._client.release()
 
-        self._background.run(end())
+        try:
+            self._background.run(end())
+        finally:
+            self._source.close()
 
     def shutdown(self) -> None:
         """Close everything now; pending messages fail."""
@@ -196,9 +212,10 @@ class Client:
             await self._client.release()
 
         self._background.run(end())
+        self._source.close()
 
     def __repr__(self) -> str:
-        return f"Client({self._service_url}, {'closed' if self._client._closed else 'open'})"
+        return repr(self._client)
 
     def __enter__(self) -> Self:
         return self

@@ -282,7 +282,7 @@ class BrokerStream(ABC):
             if self._over.is_set():
                 return
             if now - self._heard_at >= limits.silence_seconds:
-                self._give_up(f"{self.address} was silent for {limits.silence_seconds} s")
+                self.give_up(f"{self.address} was silent for {limits.silence_seconds} s")
             elif self._is_overdue(now):
                 await self._check_alive()
             elif now - self._sent_at >= limits.heartbeat_seconds * 0.9:
@@ -339,7 +339,7 @@ class BrokerStream(ABC):
             # No credentials for a ping: that says nothing about the broker.
             self._waiting_since = None
         except (StreamBroken, TimeoutError, CallFailed) as error:
-            self._give_up(f"{self.address} owes an answer and does not answer a ping: {error}")
+            self.give_up(f"{self.address} owes an answer and does not answer a ping: {error}")
         else:
             self._waiting_since = None
 
@@ -358,7 +358,8 @@ class BrokerStream(ABC):
 
     # The end.
 
-    def _give_up(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
+        """End the stream, and notify everything that uses it."""
         self._stream.abort(reason)
         self._end(reason)
 

@@ -19,7 +19,7 @@ from pulsarish.client.connection.timers import Timers
 from pulsarish.model.errors import (
     AuthenticationError,
     ConnectError,
-    ConsumerAssign,
+    ConsumerAssignError,
     ConsumerBusy,
     ProducerBusy,
     PulsarishError,
@@ -47,6 +47,8 @@ class ClientContext:
     operation_timeout_seconds: float
     callback_failed: Callable[[BaseException], None]
     """Called with what a callback or listener of the program raised."""
+    cluster: str = ""
+    """The service URL of the cluster in use, of a client that may go to another one."""
 
 
 def may_retry(error: PulsarishError, *, first: bool) -> bool:
@@ -57,7 +59,9 @@ def may_retry(error: PulsarishError, *, first: bool) -> bool:
     """
     return error.retryable or (
         not first
-        and isinstance(error, (ProducerBusy, ConsumerBusy, ConsumerAssign, AuthenticationError))
+        and isinstance(
+            error, (ProducerBusy, ConsumerBusy, ConsumerAssignError, AuthenticationError)
+        )
     )
 
 

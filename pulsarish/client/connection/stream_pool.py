@@ -55,6 +55,7 @@ class StreamPool(Generic[T]):
         self._streams: dict[str, T] = {}
         self._opening: dict[str, asyncio.Future[T]] = {}
         self._closed = False
+        self._changes_count = 0
 
     async def get(self, address: str) -> T:
         """Return the stream to a broker; open it when there is none.
@@ -75,9 +76,14 @@ class StreamPool(Generic[T]):
 
     async def _open(self, address: str, opening: asyncio.Future[T]) -> None:
         route = self._book.route(address)
+        changes_count = self._changes_count
         try:
             if route is None:
-                raise StreamBroken('it offers no frames; use transport="auto"')
+                raise StreamBroken(
+                    "it is of a cluster that the client has left"
+                    if self._book.get(address) is None
+                    else 'it offers no frames; use transport="auto"'
+                )
             stream = await self._connections.open(route, self._method)
         except AuthenticationError as error:
             opening.set_exception(error)
@@ -111,6 +117,11 @@ class StreamPool(Generic[T]):
             credentials_now=self._connections.credentials_now,
         )
         link.start()
+        if self._changes_count != changes_count:
+            link.close()
+            opening.set_exception(ConnectError(f"the client has left the cluster of {address}"))
+            opening.exception()
+            return
         if self._closed:
             link.close()
             opening.set_exception(AlreadyClosed("the client was closed"))
@@ -126,6 +137,13 @@ class StreamPool(Generic[T]):
             pb.PingRequest().SerializeToString(),
             timeout_seconds=timeout_seconds,
         )
+
+    def abandon(self, reason: str) -> None:
+        """Give all streams up: those that use them open again, elsewhere."""
+        self._changes_count += 1
+        streams, self._streams = list(self._streams.values()), {}
+        for stream in streams:
+            stream.give_up(reason)
 
     def close(self) -> None:
         self._closed = True

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from pulsarish.client.connection.ack_tracker import AckBatch, AckTracker, Done
+from pulsarish.client.connection.cluster_of import is_of_other_cluster
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.ack_sender import ACK_GROUP_MAX, AckSender
 from pulsarish.client.consumer.letter_topic import LetterTopic
@@ -22,12 +23,19 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.letters import dead_letter, letter_topic_name, retry_letter
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import PulsarishError
+from pulsarish.model.errors import ConnectError, PulsarishError
 
 __all__ = ["Acknowledger"]
 
 _DEFERRED_MAX: Final = 256
 """At most this many acknowledged messages wait to be noted together."""
+
+
+def _left() -> ConnectError:
+    return ConnectError(
+        "the client has left the cluster of this message, which is not acknowledged: it is "
+        "delivered there again"
+    )
 
 
 class Acknowledger:
@@ -59,6 +67,7 @@ class Acknowledger:
         self._flush_due = flush_due
         self._wake = wake
         self._partition = partition
+        self._cluster = parts.cluster
         # The loop was woken for what waits to be sent, or has set its timer: it will also settle
         # what is deferred. Written with the lock held.
         self._may_defer = False
@@ -100,6 +109,8 @@ class Acknowledger:
 
     def acknowledge_soon(self, message: Message) -> None:
         """Acknowledge a message without waiting for an answer."""
+        if self._cluster and is_of_other_cluster(message.topic_name(), self._cluster):
+            return
         count = self.unacked.defer_acknowledgement(message)
         # Deferred first, then looked at: after the loop has cleared it, this thread settles.
         if not self._may_defer or count >= _DEFERRED_MAX:
@@ -109,6 +120,9 @@ class Acknowledger:
 
     def acknowledge_messages(self, messages: Sequence[Message], done: Done | None) -> None:
         """Acknowledge messages; ``done`` as for ``acknowledge``."""
+        if self._are_of_others(messages):
+            self._refuse_others(done)
+            messages, done = [each for each in messages if not self._are_of_others((each,))], None
         with self._inbox.lock:
             self.unacked.acknowledge_messages(messages)
             self._on_acknowledged(done)
@@ -118,14 +132,35 @@ class Acknowledger:
 
         ``done`` is called when the broker has made them durable; without it no answer is requested.
         """
+        if self._are_of_others(ids):
+            self._refuse_others(done)
+            ids, done = [each for each in ids if not self._are_of_others((each,))], None
         with self._inbox.lock:
             self.unacked.acknowledge(ids)
             self._on_acknowledged(done)
 
     def acknowledge_cumulative(self, message_id: MessageId, done: Done | None) -> None:
+        if self._are_of_others((message_id,)):
+            self._refuse_others(done)
+            return
         with self._inbox.lock:
             self.unacked.acknowledge_cumulative(message_id)
             self._on_acknowledged(done)
+
+    def _are_of_others(self, acknowledged: Sequence[Message | MessageId]) -> bool:
+        """Whether some are of a cluster that the client has left."""
+        cluster = self._cluster
+        # Without one the client cannot leave its cluster.
+        return bool(cluster) and any(
+            is_of_other_cluster(each.topic_name(), cluster) for each in acknowledged
+        )
+
+    def _refuse_others(self, done: Done | None) -> None:
+        """Tell who waits that the client has left the cluster of some messages, which are not
+        acknowledged: here their positions are those of other messages.
+        """
+        if done is not None:
+            self._parts.handoff.post(lambda: done(_left()))
 
     def _on_acknowledged(self, done: Done | None) -> None:
         """Wake the loop if it must send or time an acknowledgement."""
@@ -138,11 +173,15 @@ class Acknowledger:
             self._wake()
 
     def negative_acknowledge(self, message_id: MessageId, redelivery_count: int) -> None:
+        if self._are_of_others((message_id,)):
+            return
         with self._inbox.lock:
             self.unacked.refuse(message_id, redelivery_count, self._parts.clock.monotonic())
         self._wake()
 
     def extend(self, message_id: MessageId) -> None:
+        if self._are_of_others((message_id,)):
+            return
         with self._inbox.lock:
             keys = self.unacked.extend(message_id, self._parts.clock.monotonic())
         self._parts.handoff.post(lambda: self._tell_extended(keys))
@@ -193,7 +232,11 @@ class Acknowledger:
     def _copy_dead_letter(self, key: EntryKey, messages: list[Message]) -> None:
         assert self._dead_letters is not None
 
+        cluster = self._cluster
+
         def on_copied(error: PulsarishError | None) -> None:
+            if cluster != self._cluster:
+                return
             if error is None:
                 first = messages[0].message_id()
                 self.acknowledge(
@@ -232,6 +275,19 @@ class Acknowledger:
         if error is not None:
             self.negative_acknowledge(message.message_id(), message.redelivery_count())
             raise error
+
+    def leave_cluster(self, cluster: str) -> None:
+        """Drop what waits, for another cluster; the caller holds the queue's lock."""
+        self._cluster = cluster
+        waiters = self._tracker.end()
+        self.unacked.leave_cluster()
+
+        def tell() -> None:
+            for done in waiters:
+                done(_left())
+
+        if waiters:
+            self._parts.handoff.post(tell)
 
     def on_lost(self) -> None:
         """Queue unanswered acknowledgements again; the caller holds the queue's lock."""

@@ -27,13 +27,27 @@ class ReaderPosition:
     ) -> None:
         self._options = options
         self._incoming = incoming
-        # where the subscription starts if nothing was handed out yet
-        self._start = options.start
-        self._inclusive = options.start_inclusive
         # A topic that stores nothing delivers nothing twice, so its reader has no position.
         self._is_kept = options.start is not None and persistent
+        # where the subscription starts if nothing was handed out yet
+        self._start: MessageId | None
+        self.begin(options.start)
+
+    def begin(self, start: MessageId | None) -> None:
+        """Begin at ``start``, as a new reader does."""
+        self._start, self._inclusive = start, self._options.start_inclusive
         if self._is_kept:
             self._filter()
+
+    def begin_elsewhere(self) -> None:
+        """Begin in another cluster, where no position of this one means anything: at the end or
+        the time that the reader was made with, otherwise at the first message.
+        """
+        start = self._options.start
+        if start is not None and start not in (MessageId.earliest, MessageId.latest):
+            start = MessageId.earliest
+        self._incoming.last_taken = None
+        self.begin(start)
 
     def _filter(self) -> None:
         start = self._start

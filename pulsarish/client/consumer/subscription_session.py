@@ -34,6 +34,10 @@ _log = get_logger("client.consumer")
 class SessionOwner(Receiver, Protocol):
     """The consumer, as its session uses it. All calls are made in the loop."""
 
+    def on_opening(self) -> None:
+        """A subscription is to be opened. The caller holds the queue's lock."""
+        ...
+
     def on_subscribed(self) -> int:
         """The broker accepted the subscription. Returns the permits to grant.
 
@@ -103,6 +107,7 @@ class SubscriptionSession:
         command = subscribe_command(self.topic, self._options)
         late_seeks = self._seeks.late_count
         with self._inbox.lock:
+            self._owner.on_opening()
             self._position.continue_after_taken()
             self._position.set_start(command)
         consumer_id = await stream.subscribe(

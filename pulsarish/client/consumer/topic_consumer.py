@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from pulsarish.client.connection.cluster_of import TopicOfCluster
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.connection.loop_bridge import Wakeup
 from pulsarish.client.consumer.acknowledger import Acknowledger
@@ -75,10 +76,13 @@ class TopicConsumer:
         )
         decode_of = partial(writers.decode_of, topic.partitioned.full)
         decrypt = Decryption(options.crypto_key_reader, options.crypto_failure_action).open
+        self._parts = parts
+        self._cluster = parts.cluster
+        self._topic_text = TopicOfCluster.of(topic.full, parts.cluster)
         self._incoming = ReceiveQueue(
             topic.full,
             queue_size,
-            lambda entry: open_entry(entry, topic.full, partition, decode_of, decrypt),
+            lambda entry: open_entry(entry, self._topic_text, partition, decode_of, decrypt),
             inbox.ready,
             self._chunks,
         )
@@ -172,6 +176,9 @@ class TopicConsumer:
 
     # Events of the session.
 
+    def on_opening(self) -> None:
+        self._follow_cluster()
+
     def on_subscribed(self) -> int:
         # A second time: the program may have taken queued messages while the broker answered, and
         # the broker sends those again.
@@ -188,9 +195,21 @@ class TopicConsumer:
 
     def on_lost(self) -> None:
         self.acks.on_lost()
+        self._follow_cluster()
         if not self._keeps_queue:
             # It is redelivered, here or to another consumer of the subscription.
             self._incoming.restart(keep_ready=False)
+
+    def _follow_cluster(self) -> None:
+        """Forget what came from another cluster: it stays unacknowledged there."""
+        cluster = self._parts.cluster
+        if cluster == self._cluster:
+            return
+        self._cluster = cluster
+        self._topic_text = TopicOfCluster.of(self.topic.full, cluster)
+        self.acks.leave_cluster(cluster)
+        self._incoming.restart(keep_ready=False)
+        self._position.begin_elsewhere()
 
     def on_end(self, error: PulsarishError) -> None:
         """Note that no more messages come."""

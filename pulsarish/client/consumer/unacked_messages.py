@@ -198,6 +198,12 @@ class UnackedMessages:
         dead, self._dead = self._dead, {}
         return dead
 
+    def leave_cluster(self) -> None:
+        """Drop everything, with what is to be copied to the dead letter topic."""
+        self._deferred.clear()
+        self._dead.clear()
+        self.forget()
+
     def forget(self) -> None:
         """Drop everything: after a reconnection or a seek it is delivered again, or no longer
         wanted.

@@ -118,6 +118,8 @@ class TopicProducer:
         self._instance = parts.random.getrandbits(63) + 1
         self._topic_epoch = 0
         self._was_open = False
+        self._cluster = parts.cluster
+        self._was_open_here = False
         self._schema = schema_message(options.schema)
         self.send_failures = SendFailures(topic.full, parts.handoff, parts.alarms, clock)
         # Waiting for exclusive access has no time limit.
@@ -143,6 +145,10 @@ class TopicProducer:
 
     async def _open_at(self, address: str) -> None:
         parts = self._parts
+        if parts.cluster != self._cluster:
+            # Where it was open, and for which epoch of the topic, counts in that cluster only.
+            self._cluster = parts.cluster
+            self._was_open_here, self._topic_epoch = False, 0
         stream = await parts.publish.get(address)
         command = pb.OpenProducer(
             topic=self.topic.full,
@@ -154,7 +160,7 @@ class TopicProducer:
             topic_epoch=self._topic_epoch,
             instance=self._instance,
             takes_over=self._first_epoch > 0,
-            was_open=self._was_open,
+            was_open=self._was_open_here,
         )
         self._epoch += 1
         try:
@@ -175,6 +181,7 @@ class TopicProducer:
             raise ServiceNotReady(f"producer on {self.topic} was closed as soon as it was open")
         self._stream, self._producer_id = stream, opened.producer_id
         self._topic_epoch = opened.topic_epoch
+        self._was_open_here = True
         self.deduplication = opened.deduplication
         with self.lock:
             if not self._was_open:

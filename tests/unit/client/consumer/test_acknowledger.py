@@ -35,6 +35,7 @@ class Loop:
             clock=SimpleNamespace(monotonic=lambda: self.now),
             random=random.Random(1),
             alarms=SimpleNamespace(alarm=lambda _ring: timer),
+            cluster="",
         )
         stream = SimpleNamespace(
             acknowledge_batch=lambda _id, batch, _answered: self.sent.append(batch)
