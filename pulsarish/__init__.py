@@ -118,6 +118,7 @@ if TYPE_CHECKING:
         UnknownError,
         UnsupportedVersionError,
     )
+    from pulsarish.functions import Context, Function, IdentitySerDe, PickleSerDe, SerDe
     from pulsarish.model.result import Result
     from pulsarish.runtime.client_authentication import (
         Authentication,
@@ -164,6 +165,7 @@ __all__ = [
     "ConsumerNotFound",
     "ConsumerNotInitialized",
     "ConsumerType",
+    "Context",
     "CryptoError",
     "CryptoKeyReader",
     "CumulativeAcknowledgementNotAllowedError",
@@ -174,7 +176,9 @@ __all__ = [
     "ErrorGettingAuthenticationData",
     "FileLogger",
     "ForkedProcess",
+    "Function",
     "HashingScheme",
+    "IdentitySerDe",
     "IncompatibleSchema",
     "InitialPosition",
     "Interrupted",
@@ -207,6 +211,7 @@ __all__ = [
     "NotFound",
     "OperationNotSupported",
     "PartitionsRoutingMode",
+    "PickleSerDe",
     "Producer",
     "ProducerAccessMode",
     "ProducerBlockedQuotaExceededError",
@@ -223,6 +228,7 @@ __all__ = [
     "Result",
     "Schema",
     "SchemaNotFound",
+    "SerDe",
     "ServiceInfo",
     "ServiceInfoProvider",
     "ServiceNotReady",
@@ -282,6 +288,7 @@ _MODULES = {
     "client.api.table_view": ("TableView",),
     "client.api.tracing": ("trace_context",),
     "client.messages.message_batch": ("MessageBatch",),
+    "functions": ("Context", "Function", "IdentitySerDe", "PickleSerDe", "SerDe"),
     "runtime.client_loggers": ("ConsoleLogger", "FileLogger", "LoggerLevel"),
     "runtime.client_authentication": (
         "Authentication",
@@ -301,7 +308,7 @@ _FORMER_NAMES = {
     "NotAllowed": "NotAllowedError",
     "UnsupportedFeature": "OperationNotSupported",
 }
-_SUBMODULES = ("exceptions", "schema", "tableview")
+_SUBMODULES = ("exceptions", "functions", "schema", "tableview")
 
 
 def __getattr__(name: str) -> Any:

@@ -37,6 +37,7 @@ LEFT: Final = {
     "pulsarish/cli": 0,
     "pulsarish/client": 0,
     "pulsarish/exceptions.py": 0,
+    "pulsarish/functions": 0,
     "pulsarish/ledger": 0,
     "pulsarish/local_cluster": 0,
     "pulsarish/managed_ledger": 0,
