@@ -313,6 +313,8 @@ _SUBMODULES = ("exceptions", "functions", "schema", "tableview")
 
 def __getattr__(name: str) -> Any:
     """Import a public name or submodule at its first use."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("pulsarish")
     if name in _SUBMODULES:
         return import_module(f"pulsarish.{name}")
     name = _FORMER_NAMES.get(name, name)
