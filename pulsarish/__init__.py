@@ -303,11 +303,6 @@ _MODULES = {
 _HOME = {name: f"pulsarish.{module}" for module, names in _MODULES.items() for name in names}
 
 
-_FORMER_NAMES = {
-    "ConsumerAssign": "ConsumerAssignError",
-    "NotAllowed": "NotAllowedError",
-    "UnsupportedFeature": "OperationNotSupported",
-}
 _SUBMODULES = ("exceptions", "functions", "schema", "tableview")
 
 
@@ -317,7 +312,6 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("pulsarish")
     if name in _SUBMODULES:
         return import_module(f"pulsarish.{name}")
-    name = _FORMER_NAMES.get(name, name)
     if name not in __all__:
         raise AttributeError(f"module 'pulsarish' has no attribute {name!r}")
     # What has no home of its own is an exception.

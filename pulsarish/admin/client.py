@@ -50,7 +50,7 @@ class Admin:
     ``pulsarish.PulsarException``: ``NotFound`` and its subclasses, ``AlreadyExists``, ``NotEmpty``,
     ``InvalidArgument`` for a value that is not allowed, ``AuthenticationError`` when the broker
     does not know who this is, ``AuthorizationError`` for what this one may not do,
-    ``UnsupportedFeature`` for what this version does not support, ``ServiceNotReady`` and
+    ``OperationNotSupported`` for what this version does not support, ``ServiceNotReady`` and
     ``Timeout`` for requests that may succeed a moment later, ``ConnectError`` when no broker can be
     reached.
     """

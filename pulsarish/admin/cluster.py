@@ -115,7 +115,7 @@ class Brokers:
                 fewest bundles that may have it.
 
         Returns at once what ``drain_state`` returns. Raises ``NotFound``, ``InvalidArgument`` for a
-        destination that is the broker itself, and ``NotAllowed`` when no other broker takes
+        destination that is the broker itself, and ``NotAllowedError`` when no other broker takes
         bundles, or the destination takes none or may not have one of them.
         """
         query = {"destinationBroker": destination} if destination else {}
@@ -251,8 +251,8 @@ class Bookies:
             reason: shown with the bookie, at most 500 characters.
             force: also when fewer writable bookies are left than hold each entry.
 
-        Returns what ``read_only_state`` returns. Raises ``NotFound``, and ``NotAllowed`` without
-        ``force`` when too few would be left.
+        Returns what ``read_only_state`` returns. Raises ``NotFound``, and ``NotAllowedError``
+        without ``force`` when too few would be left.
         """
         query = {"reason": reason} if reason else {}
         if force:
@@ -284,8 +284,8 @@ class Bookies:
             force: also when no volume is left, so that the bookie is read-only, and fewer writable
                 bookies are left than hold each entry.
 
-        Returns what ``cordoned`` returns. Raises ``NotFound``, and ``NotAllowed`` for a bookie with
-        one volume, and without ``force`` when too few bookies would be left.
+        Returns what ``cordoned`` returns. Raises ``NotFound``, and ``NotAllowedError`` for a bookie
+        with one volume, and without ``force`` when too few bookies would be left.
         """
         query = {"directory": directory}
         if reason:
@@ -430,7 +430,7 @@ class Bookies:
             tolerance_percent: end once bookies differ by at most this, in percent of their average.
                 0: 10.
 
-        Returns what ``rebalance_state`` returns. Raises ``NotAllowed`` while another one runs.
+        Returns what ``rebalance_state`` returns. Raises ``NotAllowedError`` while another one runs.
         """
         query = {
             name: str(value)
@@ -455,8 +455,8 @@ class Bookies:
             repair: move the copies that it finds. Otherwise they are counted (``ledgersPlanned``).
             rate_bytes, max_ledgers: as of ``rebalance``.
 
-        Returns what ``rebalance_state`` returns. Raises ``NotAllowed`` while another one runs, or a
-        rebalance.
+        Returns what ``rebalance_state`` returns. Raises ``NotAllowedError`` while another one runs,
+        or a rebalance.
         """
         query = {"rateBytes": str(rate_bytes)} if rate_bytes else {}
         if max_ledgers:
@@ -484,7 +484,8 @@ class Bookies:
         once.
 
         ``bookie``: its id, or the id of one of its instances. Returns what
-        ``decommission_progress`` returns. Raises ``NotAllowed`` while it is alive, ``NotFound``.
+        ``decommission_progress`` returns. Raises ``NotAllowedError`` while it is alive,
+        ``NotFound``.
         """
         return self._transport.record("PUT", "bookies", "decommission", bookie)
 
@@ -592,7 +593,7 @@ class Ledgers:
 
         ``given_up_bookies`` (instance ids) count as having no entry of it. Entries at its end that
         only they had are lost. Raises ``InvalidArgument`` for a closed ledger or a bookie that is
-        not a member, ``NotAllowed`` for a registered bookie, ``NotEnoughBookies`` when other
+        not a member, ``NotAllowedError`` for a registered bookie, ``NotEnoughBookies`` when other
         bookies do not answer either.
         """
         body = {"givenUpBookies": list(given_up_bookies)}

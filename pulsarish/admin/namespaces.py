@@ -66,9 +66,9 @@ class Namespaces(PolicyCalls):
         Their clients reconnect by themselves.
 
         ``bundle``: such as ``0x00000000_0x40000000``. ``destination``: the id or HTTP address of
-        the broker that serves the topics next. Raises ``NotFound``, ``NotAllowed`` with the rule of
-        placement when that broker may not have the topics, and ``ServiceNotReady`` when it takes no
-        bundles.
+        the broker that serves the topics next. Raises ``NotFound``, ``NotAllowedError`` with the
+        rule of placement when that broker may not have the topics, and ``ServiceNotReady`` when it
+        takes no bundles.
         """
         self._transport.request(
             "PUT",

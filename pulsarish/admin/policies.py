@@ -572,7 +572,7 @@ class PolicyCalls:
 
     Values have Apache Pulsar's JSON form: a plain value, or an object with the keys of the policy's
     fields. An unknown name raises ``InvalidArgument``. A policy that this version does not apply
-    raises ``UnsupportedFeature``.
+    raises ``OperationNotSupported``.
     """
 
     _level: ClassVar[Level]

@@ -143,7 +143,7 @@ class Subscriptions:
         its age; ``listed`` has up to ``limit`` from the position ``start`` (``LEDGER:ENTRY``) on,
         each with its ``holders``; ``next`` is where the next page starts.
 
-        Raises ``NotAllowed`` for a partitioned topic: name one of its partitions.
+        Raises ``NotAllowedError`` for a partitioned topic: name one of its partitions.
         """
         query = {"limit": str(limit), **({"from": start} if start else {})}
         path = [*_path(topic, subscription), "holes"]
@@ -157,7 +157,7 @@ class Subscriptions:
         Return the mark-delete position after which it delivers again.
 
         ``given_up_bookies`` (instance ids) count as having nothing of it, although they do not
-        answer so. Raises ``NotAllowed`` when the ledger can be read or does not exist,
+        answer so. Raises ``NotAllowedError`` when the ledger can be read or does not exist,
         ``EntryUnknown`` naming bookies that may have something of it.
         """
         body = {"givenUpBookies": [*given_up_bookies]}

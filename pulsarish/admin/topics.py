@@ -324,8 +324,8 @@ class Topics(PolicyCalls):
             missed: what to publish of instants that are more than a minute late: ``last``,
                 ``skip`` or ``all``, of which 100.
 
-        Raises ``InvalidArgument``, which names the field, ``LimitReached``, and ``NotAllowed`` for
-        a partitioned topic: name one of its partitions.
+        Raises ``InvalidArgument``, which names the field, ``LimitReached``, and ``NotAllowedError``
+        for a partitioned topic: name one of its partitions.
         """
         body = {
             "cron": cron,
@@ -368,7 +368,7 @@ class Topics(PolicyCalls):
         end.
 
         ``given_up_bookies`` (instance ids) count as having nothing of it, although they do not
-        answer so. Returns what was recorded. Raises ``NotAllowed`` when an entry can be read,
+        answer so. Returns what was recorded. Raises ``NotAllowedError`` when an entry can be read,
         ``EntryUnknown`` naming bookies that may have one.
         """
         body = {

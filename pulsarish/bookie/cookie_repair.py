@@ -18,7 +18,7 @@ from pulsarish.bookie.limbo import Limbo
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie
-from pulsarish.model.errors import ConfigError, CorruptData, NotAllowed, NotFound
+from pulsarish.model.errors import ConfigError, CorruptData, NotAllowedError, NotFound
 from pulsarish.runtime.seams import Files
 from pulsarish.wire.json_record import decode_record, encode_record
 
@@ -45,8 +45,8 @@ async def create_cookies(
         given_out: an id above those of all ledgers, by the metadata.
 
     Raises ``Locked`` for a running bookie, ``NotFound`` when no cookie is left, ``ConfigError``
-    for cookies that are of different bookies, ``NotAllowed`` for a bookie with several volumes,
-    ``MetadataUnavailable``, ``OSError``.
+    for cookies that are of different bookies, ``NotAllowedError`` for a bookie with several
+    volumes, ``MetadataUnavailable``, ``OSError``.
     """
     for directory in directories:
         await files.lock(directory)
@@ -56,7 +56,7 @@ async def create_cookies(
     if stored is not None:
         named["the metadata"] = stored[0]
     if several_volumes or any(each.volume or each.volumes for each in named.values()):
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{bookie_id} has several volumes, and a volume without a cookie is given up as a "
             'whole: start the bookie once with volume_loss = "limbo"'
         )
@@ -112,14 +112,14 @@ async def delete_cookies(
         several_volumes: whether the bookie is configured with several.
         force: delete although ledgers name the bookie.
 
-    Raises ``Locked`` for a running bookie, ``NotAllowed`` while ledgers name it or for one with
-    several volumes, ``MetadataUnavailable``, ``OSError``.
+    Raises ``Locked`` for a running bookie, ``NotAllowedError`` while ledgers name it or for one
+    with several volumes, ``MetadataUnavailable``, ``OSError``.
     """
     for directory in directories:
         await files.lock(directory)
     stored = await records.get(paths.cookie(bookie_id), Cookie)
     if several_volumes or (stored is not None and stored[0].volumes):
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{bookie_id} has several volumes, and the cookie in the metadata is that of all of "
             f"them: use pulsarish bookies decommission {bookie_id}, then empty the directories of "
             "all volumes"
@@ -129,7 +129,7 @@ async def delete_cookies(
         instance_id = stored[0].instance_id
         ledger_id = None if force else await ledger_on(records, instance_id)
         if ledger_id is not None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"ledger {ledger_id} has entries on {instance_id}, and without its cookie they "
                 f"would not count as lost: use pulsarish bookies decommission {bookie_id}, or "
                 "--force if the copies are of no use"

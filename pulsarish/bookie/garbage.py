@@ -48,7 +48,7 @@ from pulsarish.model.errors import (
     ChecksumError,
     CorruptData,
     MetadataUnavailable,
-    NotAllowed,
+    NotAllowedError,
 )
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.rate_limiter import RateLimiter
@@ -221,8 +221,8 @@ class GarbageCollector:
 
         Return those that were deleted.
 
-        A ledger that the metadata name again is kept. Raises ``NotAllowed`` while the metadata are
-        marked as restored or older, ``MetadataUnavailable``, ``CorruptData``.
+        A ledger that the metadata name again is kept. Raises ``NotAllowedError`` while the metadata
+        are marked as restored or older, ``MetadataUnavailable``, ``CorruptData``.
         """
         await self._check_cluster()
         done: list[int] = []
@@ -232,7 +232,7 @@ class GarbageCollector:
                     self.ledgers_deleted += 1
                     done.append(ledger_id)
         except _TreeRestored:
-            raise NotAllowed(
+            raise NotAllowedError(
                 "the metadata are restored or older ones that are not confirmed, so nothing is "
                 "deleted: pulsarish metadata confirm"
             ) from None

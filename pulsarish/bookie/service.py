@@ -38,7 +38,7 @@ from pulsarish.model.errors import (
     EntryUnknown,
     InvalidArgument,
     MetadataUnavailable,
-    NotAllowed,
+    NotAllowedError,
     WrongBookie,
 )
 from pulsarish.model.position import ID_MAX, NO_ENTRY
@@ -492,7 +492,7 @@ class BookieService:
         else:
             try:
                 changed = await self._garbage.empty_trash(asked.ledgers)
-            except (MetadataUnavailable, NotAllowed, CorruptData) as error:
+            except (MetadataUnavailable, NotAllowedError, CorruptData) as error:
                 return pb.ChangeTrashResponse(
                     code=error.code, message=str(error)
                 ).SerializeToString()

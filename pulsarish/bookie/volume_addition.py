@@ -38,7 +38,7 @@ from pulsarish.model.errors import (
     ConfigError,
     CorruptData,
     MetadataUnavailable,
-    NotAllowed,
+    NotAllowedError,
 )
 from pulsarish.model.units import human_bytes
 from pulsarish.runtime.containment import Critical
@@ -119,10 +119,10 @@ class VolumeAdditions:
             config = self._config.with_volume(directories)
             config.validate()
             if any(each.is_running for each in self._states.values()):
-                raise NotAllowed("another volume is being added: try again")
+                raise NotAllowedError("another volume is being added: try again")
             if self._volumes.is_closing:
-                raise NotAllowed("the bookie stops: try again once it has started")
-        except (ConfigError, NotAllowed) as error:
+                raise NotAllowedError("the bookie stops: try again once it has started")
+        except (ConfigError, NotAllowedError) as error:
             return AdditionState(refusal=str(error))
         state = AdditionState(is_running=True)
         self._states = {directories[1]: state}
@@ -191,7 +191,7 @@ class VolumeAdditions:
             refusal = f"{error}"
         except OSError as error:
             refusal = f"{error}: give directories of a disk that works, which the bookie may write"
-        except (ConfigError, CorruptData, MetadataUnavailable, NotAllowed) as error:
+        except (ConfigError, CorruptData, MetadataUnavailable, NotAllowedError) as error:
             refusal = str(error)
         else:
             return ""
@@ -209,7 +209,7 @@ class VolumeAdditions:
     async def _stored_cookie(self) -> Cookie:
         """Return the cookie in the metadata.
 
-        Raises ``MetadataUnavailable``, ``CorruptData``, ``NotAllowed``.
+        Raises ``MetadataUnavailable``, ``CorruptData``, ``NotAllowedError``.
         """
         path = paths.cookie(self._cookie.bookie_id)
         await self._guarded.sync(path)
@@ -218,7 +218,7 @@ class VolumeAdditions:
 
     def _own(self, cookie: Cookie | None) -> Cookie:
         if cookie is None or cookie.instance_id != self._cookie.instance_id:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the metadata have no cookie of {self._cookie.instance_id}: it was decommissioned"
             )
         return cookie
@@ -229,7 +229,7 @@ class VolumeAdditions:
             try:
                 names = await self._world.files.list(directory)
             except NotADirectoryError:
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"{directory} is not a directory: name another one, or remove the file"
                 ) from None
             if not names:
@@ -240,21 +240,21 @@ class VolumeAdditions:
                 try:
                     found = decode_record(data, Cookie, path)
                 except CorruptData as error:
-                    raise NotAllowed(f"{error}: {_EMPTY}") from None
+                    raise NotAllowedError(f"{error}: {_EMPTY}") from None
                 if found.instance_id != cookie.instance_id:
-                    raise NotAllowed(
+                    raise NotAllowedError(
                         f"{directory} belongs to bookie {found.instance_id}: give directories of "
                         "this bookie alone"
                     )
                 if list(names) == [COOKIE_NAME] and found.volume not in (*cookie.volumes, ""):
                     continue  # an attempt that ended before the metadata knew it
             shown = ", ".join(names[:3])
-            raise NotAllowed(f"{directory} is not empty, it has {shown}: {_EMPTY}")
+            raise NotAllowedError(f"{directory} is not empty, it has {shown}: {_EMPTY}")
 
     def _check_space(self, directory: str, free_bytes: int) -> None:
         least = self._config.read_only_free_bytes
         if free_bytes < least:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the disk of {directory} has {human_bytes(free_bytes)} free, and a volume takes "
                 f"entries from {human_bytes(least)} on (read_only_free_bytes): free space on it, "
                 "or name a directory on another disk"
@@ -277,7 +277,7 @@ class VolumeAdditions:
             )
             record = msgspec.structs.replace(record, is_opened=True)
             await self._take_in(volume, await self._note(volume.name, record))
-        except (OSError, BookieIOError, CorruptData, NotAllowed) as error:
+        except (OSError, BookieIOError, CorruptData, NotAllowedError) as error:
             volume.failure = volume.failure or error
             if self._volumes.is_closing:
                 # The next start goes on with it.
@@ -289,7 +289,7 @@ class VolumeAdditions:
             gone = msgspec.structs.replace(record, is_lost=True, is_removed=True)
             try:
                 await self._note(volume.name, gone)
-            except (CorruptData, NotAllowed) as reason:
+            except (CorruptData, NotAllowedError) as reason:
                 return str(reason)
             return f"{error}: empty {volume.where}, or name directories on another disk"
         return ""
@@ -298,7 +298,7 @@ class VolumeAdditions:
         """Note in the metadata what a volume is. Return the cookie there.
 
         Waits for metadata that cannot be reached: they may have taken it. Raises ``CorruptData``,
-        and ``NotAllowed`` for a bookie that was decommissioned.
+        and ``NotAllowedError`` for a bookie that was decommissioned.
         """
 
         def changed(cookie: Cookie | None) -> Cookie | None:
@@ -333,7 +333,7 @@ _EMPTY: Final = "empty it, or name another directory"
 
 
 def check_new_directories(config: BookieConfig, directories: Sequence[str]) -> None:
-    """Raise ``NotAllowed`` for directories that cannot be those of one more volume, by their
+    """Raise ``NotAllowedError`` for directories that cannot be those of one more volume, by their
     names.
 
     Args:
@@ -343,19 +343,21 @@ def check_new_directories(config: BookieConfig, directories: Sequence[str]) -> N
     taken = {posixpath.normpath(path): "the bookie uses" for path in config.all_paths}
     for name, directory in zip(_NAMES, directories, strict=True):
         if not posixpath.isabs(directory):
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the {name} {directory!r} is not an absolute path: begin it with a slash"
             )
         if "," in directory:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the {name} {directory!r} has a comma, which separates directories in the lists: "
                 "give another name"
             )
         for path, words in taken.items():
             if path == directory:
-                raise NotAllowed(f"the {name} {directory} is one that {words} already: {_OTHER}")
+                raise NotAllowedError(
+                    f"the {name} {directory} is one that {words} already: {_OTHER}"
+                )
             if posixpath.commonpath([path, directory]) in (path, directory):
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"the {name} {directory} and {path}, which {words}, lie in each other: {_OTHER}"
                 )
         taken[directory] = "is to be added"

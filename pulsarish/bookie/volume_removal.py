@@ -34,7 +34,7 @@ from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ClusterRecord, Cookie
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowed
+from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowedError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
@@ -222,7 +222,7 @@ class VolumeRemovals:
         await self._check_tree()
         trashed = await store.index.trashed(-1, 1)
         if trashed:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"ledger {trashed[0].ledger_id} is in its trash, from where it can be restored: "
                 "wait until trash_grace_seconds are over, or empty it: pulsarish bookies trash "
                 f"empty {trashed[0].ledger_id}"
@@ -242,34 +242,38 @@ class VolumeRemovals:
     async def _check_local(
         self, volume: Volume, ledger_id: int, node: Versioned | None, published: Versioned | None
     ) -> None:
-        """Raise ``NotAllowed`` unless a ledger in the volume is closed and names other bookies."""
+        """Raise ``NotAllowedError`` unless a ledger in the volume is closed and names other
+        bookies.
+        """
         store = volume.store
         if node is None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"ledger {ledger_id} is deleted and still there: pulsarish bookies "
                 f"collect-garbage {self._cookie.bookie_id}"
             )
         metadata = decode_record(node.data, LedgerMetadata, paths.ledger(ledger_id))
         if metadata.state is not LedgerState.CLOSED:
-            raise NotAllowed(f"ledger {ledger_id}: {how_to_close(metadata)}")
+            raise NotAllowedError(f"ledger {ledger_id}: {how_to_close(metadata)}")
         if any(store.instance_id in segment.members for segment in metadata.segments):
-            raise NotAllowed(f"ledger {ledger_id} has copies there that count: the drain goes on")
+            raise NotAllowedError(
+                f"ledger {ledger_id} has copies there that count: the drain goes on"
+            )
         if published is not None:
-            raise NotAllowed(f"copies of ledger {ledger_id} are being made: try again")
+            raise NotAllowedError(f"copies of ledger {ledger_id} are being made: try again")
         if store.cache.holds(ledger_id):
-            raise NotAllowed(f"entries of ledger {ledger_id} are being written: try again")
+            raise NotAllowedError(f"entries of ledger {ledger_id} are being written: try again")
         if store.takes_no_copies and await store.index.entry_locations(ledger_id, 0, 1):
             await self._rate.take(1)
             try:
                 _ = await self._ledgers.store(metadata, node.version)
             except Conflict:
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"the record of ledger {ledger_id} changed at this moment: try again"
                 ) from None
 
     async def _check_elsewhere(self, volume: Volume, page: Sequence[int]) -> None:
-        """Raise ``NotAllowed`` unless another volume has each of these ledgers of which this bookie
-        should have entries.
+        """Raise ``NotAllowedError`` unless another volume has each of these ledgers of which this
+        bookie should have entries.
         """
         member = volume.store.instance_id
         rows = await self._records.get_many(list(map(paths.ledger, page)), LedgerMetadata)
@@ -283,7 +287,7 @@ class VolumeRemovals:
                 known = await other.store.knows(wanted)
                 wanted = [each for each, here in zip(wanted, known, strict=True) if not here]
         if wanted:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"ledger {wanted[0]} should have copies on this bookie, and no other volume has "
                 f"it: pulsarish bookies recover {self._cookie.bookie_id} --ledger {wanted[0]}"
             )
@@ -309,7 +313,7 @@ class VolumeRemovals:
             )
         (restored,) = await records.nodes([paths.RESTORED])
         if restored is not None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 "the metadata are restored or older ones that are not confirmed: pulsarish "
                 "metadata confirm"
             )

@@ -44,7 +44,7 @@ from pulsarish.model.errors import (
     InvalidArgument,
     LedgerFenced,
     NoSuchLedger,
-    NotAllowed,
+    NotAllowedError,
     PulsarishError,
     ServiceNotReady,
 )
@@ -300,7 +300,7 @@ class LedgerClient:
             given_up: instance ids of the bookies that the operator gives up.
 
         Raises ``InvalidArgument`` for a ledger that is closed and for names that are not members of
-        its last segment, ``NotAllowed`` for a bookie that is registered, and the errors of
+        its last segment, ``NotAllowedError`` for a bookie that is registered, and the errors of
         ``open``.
         """
         self._check_open()
@@ -322,7 +322,7 @@ class LedgerClient:
             )
         there = sorted(set(given_up) & set(self.bookies.members()))
         if there:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{', '.join(there)} is registered: it will answer, or is stopped before it is "
                 "given up"
             )

@@ -25,7 +25,7 @@ from pulsarish.local_cluster.locked import (
 )
 from pulsarish.local_cluster.plan import NodePlan, check_removal, plan_more
 from pulsarish.local_cluster.processes import Cluster, port_taken
-from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError, Timeout
+from pulsarish.model.errors import NotAllowedError, NotFound, PulsarishError, Timeout
 
 __all__ = ["add_nodes", "remove_nodes"]
 
@@ -97,8 +97,8 @@ def remove_nodes(
             that others have, once the bookie counts as lost.
         wait_seconds: how long each may take.
 
-    Raises ``NotFound``, ``NotAllowed`` when the cluster could not serve without them, or a bookie
-    cannot leave now, and ``Timeout``. What a node has begun stays begun.
+    Raises ``NotFound``, ``NotAllowedError`` when the cluster could not serve without them, or a
+    bookie cannot leave now, and ``Timeout``. What a node has begun stays begun.
     """
     nodes = [cluster.node(name) for name in dict.fromkeys(names)]
     check_removal(cluster.nodes(), [node.name for node in nodes if not node.is_leaving])
@@ -124,13 +124,13 @@ def remove_nodes(
 
 
 def _delete(directory: Path) -> None:
-    """Delete a directory, if it is there. Raises ``NotAllowed``."""
+    """Delete a directory, if it is there. Raises ``NotAllowedError``."""
     try:
         shutil.rmtree(directory)
     except FileNotFoundError:
         return  # deleted by a removal that was interrupted
     except OSError as error:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{directory} cannot be deleted ({error.strerror or error}): make that possible and "
             "run the command again"
         ) from None
@@ -149,7 +149,9 @@ def _tell_addresses(cluster: Cluster) -> None:
 
 
 def _mark_leaving(cluster: Cluster, name: str) -> None:
-    """Raises ``NotAllowed`` when other removals have left too few nodes since it was asked for."""
+    """Raises ``NotAllowedError`` when other removals have left too few nodes since it was asked
+    for.
+    """
 
     def mark(nodes: list[NodePlan]) -> list[NodePlan]:
         if not any(node.is_leaving for node in nodes if node.name == name):
@@ -172,12 +174,12 @@ def _drain(cluster: Cluster, node: NodePlan, deadline: float, say: Say) -> None:
         progress.wait(f"{left} bundles are left")
         states = {name: brokers.drain_state(name) for name in states}
         if not all(state["draining"] for state in states.values()):
-            raise NotAllowed(f"the drain of {node.name} was ended by another command")
+            raise NotAllowedError(f"the drain of {node.name} was ended by another command")
 
 
 def _check_auto_recovery(cluster: Cluster, node: NodePlan) -> None:
     if not administrator(cluster).autorecovery.status()["enabled"]:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"auto-recovery is off, so the copies of {node.name} are not made elsewhere: switch it "
             "on with pulsarish autorecovery enable, or use --force"
         )
@@ -251,7 +253,7 @@ def _give_up(bookies: Bookies, name: str) -> str | None:
         return str(bookies.decommission(name)["instanceId"])
     except NotFound:
         return ""
-    except NotAllowed:
+    except NotAllowedError:
         return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pulsarish.local_cluster.ports import PORT_STEP, free_ports, take_consecutive
-from pulsarish.model.errors import InvalidArgument, NotAllowed
+from pulsarish.model.errors import InvalidArgument, NotAllowedError
 
 __all__ = [
     "HOST",
@@ -184,18 +184,18 @@ def plan_more(
 
 
 def check_removal(nodes: Iterable[NodePlan], names: Collection[str]) -> None:
-    """Raise ``NotAllowed`` when the cluster could not serve without these nodes, and without those
-    whose removal has begun.
+    """Raise ``NotAllowedError`` when the cluster could not serve without these nodes, and without
+    those whose removal has begun.
     """
     nodes = list(nodes)
     left = [node for node in nodes if node.name not in names and not node.is_leaving]
     for node in nodes:
         if node.name in names and node.role in METADATA_ROLES:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{node.name} keeps the cluster's metadata: only bookies and brokers can be removed"
             )
     if not any(node.role == "broker" for node in left):
-        raise NotAllowed(
+        raise NotAllowedError(
             "no broker would be left: add another one first, with: pulsarish cluster add broker"
         )
     if all(node.role != "bookie" for node in nodes if node.name in names):
@@ -211,7 +211,7 @@ def check_removal(nodes: Iterable[NodePlan], names: Collection[str]) -> None:
         default=1,
     )
     if bookies < needed:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{bookies} bookies would be left, and {needed} hold each entry "
             f"({_WRITE_QUORUM}{needed}): add others first, with: pulsarish cluster add bookie"
         )

@@ -33,7 +33,7 @@ from pulsarish.model.errors import (
     AlreadyExists,
     CorruptData,
     InvalidConfiguration,
-    NotAllowed,
+    NotAllowedError,
     NotFound,
     ServiceNotReady,
     Timeout,
@@ -162,10 +162,10 @@ class Cluster:
     def start(self, node: NodePlan) -> None:
         """Start the node's process, detached; returns at once.
 
-        Raises ``AlreadyExists`` when it runs, ``NotAllowed`` when its removal has begun.
+        Raises ``AlreadyExists`` when it runs, ``NotAllowedError`` when its removal has begun.
         """
         if node.is_leaving:
-            raise NotAllowed(_leaving(node.name))
+            raise NotAllowedError(_leaving(node.name))
         if (pid := self.pid(node.name)) is not None:
             raise AlreadyExists(f"{node.name} runs already, as process {pid}")
         home = self.directory / node.name

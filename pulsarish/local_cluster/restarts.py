@@ -17,7 +17,7 @@ from pulsarish.local_cluster import node_http
 from pulsarish.local_cluster.locked import administrator
 from pulsarish.local_cluster.plan import NodePlan
 from pulsarish.local_cluster.processes import Cluster
-from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError, Timeout
+from pulsarish.model.errors import NotAllowedError, NotFound, PulsarishError, Timeout
 
 __all__ = [
     "WAIT_SECONDS",
@@ -68,8 +68,8 @@ def rolling_restart(
 
     Returns for each how long it took to stop, to start, and until the cluster was whole again.
 
-    Raises ``NotAllowed`` where a restart cannot go unnoticed, ``Timeout`` with nothing more stopped
-    when the cluster does not become whole.
+    Raises ``NotAllowedError`` where a restart cannot go unnoticed, ``Timeout`` with nothing more
+    stopped when the cluster does not become whole.
     """
     given_up = {node.name for node in cluster.nodes() if _is_given_up(cluster, node)}
     for name in sorted(given_up):
@@ -112,7 +112,7 @@ def _check_there_are_others(
             any(node.role == role for node in nodes)
             and sum(node.role == role for node in cluster.nodes() if node.name not in given_up) < 2
         ):
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the cluster has one {role}: a restart cannot be rolling, {why}; leave --rolling "
                 "out"
             )

@@ -23,7 +23,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, LostRange, TopicRecord
 from pulsarish.model.errors import (
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     SubscriptionNotFound,
     TopicFenced,
     TopicNotFound,
@@ -138,15 +138,15 @@ async def check_cursor_ledger(
     That is: its newest entry is lost, or an entry of the snapshot on which the newest entry builds.
     A ledger that is open is closed first, by its recovery.
 
-    Raises ``SubscriptionNotFound``, ``NotAllowed`` when there is no such ledger or it can be read,
-    and the errors of ``LedgerClient.open`` and ``LedgerClient.check_lost``.
+    Raises ``SubscriptionNotFound``, ``NotAllowedError`` when there is no such ledger or it can be
+    read, and the errors of ``LedgerClient.open`` and ``LedgerClient.check_lost``.
     """
     found = await records.get(paths.cursor(name, subscription), CursorRecord)
     if found is None or found[0].deleted:
         raise SubscriptionNotFound(f"topic {name} has no subscription {subscription!r}")
     ledger_id = found[0].cursor_ledger
     if ledger_id < 0:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"subscription {subscription!r} of {name} has no ledger of its own: what it has "
             "acknowledged is in metadata"
         )
@@ -167,7 +167,7 @@ async def check_cursor_ledger(
                 entry_id,
                 [each for each in given_up if each in metadata.write_set(entry_id)],
             )
-        except NotAllowed:
+        except NotAllowedError:
             return False
         return True
 
@@ -177,7 +177,7 @@ async def check_cursor_ledger(
     for entry_id in range(decode_entry(newest.payload).snapshot, last):
         if await is_lost(entry_id):
             return ledger_id
-    raise NotAllowed(
+    raise NotAllowedError(
         f"ledger {ledger_id} of subscription {subscription!r} of {name} can be read; nothing has "
         "to be given up"
     )

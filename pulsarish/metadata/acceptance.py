@@ -17,7 +17,7 @@ from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds, RestoredTree
 from pulsarish.metadata.tree_age import raise_epoch
-from pulsarish.model.errors import NotAllowed
+from pulsarish.model.errors import NotAllowedError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 
 __all__ = ["accept_older_tree"]
@@ -34,11 +34,11 @@ async def accept_older_tree(
         ids_held: the ids of the ledgers that bookies hold, ascending.
         ledger_id_gap: ids left out above all known ones.
 
-    Raises ``NotAllowed`` for a tree that did not come back older, ``MetadataUnavailable``.
+    Raises ``NotAllowedError`` for a tree that did not come back older, ``MetadataUnavailable``.
     """
     found = await records.get(paths.RESTORED, RestoredTree)
     if found is None or not found[0].older:
-        raise NotAllowed(
+        raise NotAllowedError(
             "no node has found that this tree came back older: there is nothing to accept"
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from pulsarish.model.errors import NotAllowed
+from pulsarish.model.errors import NotAllowedError
 from pulsarish.model.position import ID_MAX
 from pulsarish.model.topic_name import TopicName, encode_segment
 
@@ -270,10 +270,10 @@ def namespace_topics(tenant_name: str, namespace_name: str) -> str:
 def topic(name: TopicName) -> str:
     """Return the path of a topic.
 
-    Raises ``NotAllowed`` for a non-persistent topic, which has none.
+    Raises ``NotAllowedError`` for a non-persistent topic, which has none.
     """
     if not name.persistent:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"topic {name} keeps no messages, so metadata has no log of it; use a persistent "
             "topic for that"
         )

@@ -24,7 +24,6 @@ __all__ = [
     "ChecksumError",
     "ConfigError",
     "ConnectError",
-    "ConsumerAssign",
     "ConsumerAssignError",
     "ConsumerBusy",
     "CorruptData",
@@ -48,7 +47,6 @@ __all__ = [
     "MetadataUnavailable",
     "NoSuchEntry",
     "NoSuchLedger",
-    "NotAllowed",
     "NotAllowedError",
     "NotEmpty",
     "NotEnoughBookies",
@@ -74,7 +72,6 @@ __all__ = [
     "TopicNotFound",
     "TopicTerminated",
     "UnknownError",
-    "UnsupportedFeature",
     "WrongBookie",
     "error_from_code",
 ]
@@ -599,13 +596,6 @@ class CorruptData(PulsarishError):
 
     code = 65
     server_error = 2
-
-
-# The servers' words for three of them.
-
-ConsumerAssign = ConsumerAssignError
-NotAllowed = NotAllowedError
-UnsupportedFeature = OperationNotSupported
 
 
 def _classes(base: type[PulsarishError]) -> set[type[PulsarishError]]:

@@ -8,7 +8,12 @@ from collections.abc import Iterable, Sequence
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
-from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowed, ServiceNotReady
+from pulsarish.model.errors import (
+    CorruptData,
+    MetadataUnavailable,
+    NotAllowedError,
+    ServiceNotReady,
+)
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
@@ -58,33 +63,35 @@ class KnownBrokers:
     def binary(self, address: str) -> str:
         """Return the address to connect to, with ``TLS`` before it where brokers are reached so.
 
-        Raises ``NotAllowed`` unless an allowed broker serves the binary protocol at this
+        Raises ``NotAllowedError`` unless an allowed broker serves the binary protocol at this
         ``host:port``, with TLS or without it as ``tls_enabled_with_broker`` says.
         """
         has_tls = self._config.tls_enabled_with_broker
         if address in self._binary_ports:
             return f"{TLS if has_tls else ''}{address}"
         if address in self._other_binary_ports:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{address} has {'no TLS' if has_tls else 'TLS'}, and this proxy connects to "
                 f"brokers {'with' if has_tls else 'without'} it (option tls_enabled_with_broker)"
             )
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{address} is not an {_RELAYED_TO.format('address of the binary protocol')}"
         )
 
     def check(self, address: str) -> None:
-        """Raise ``NotAllowed`` unless an allowed broker serves clients at this address, by any of
-        its listeners.
+        """Raise ``NotAllowedError`` unless an allowed broker serves clients at this address, by any
+        of its listeners.
 
         HTTP is for administration: its ports are allowed with ``relay_administration`` only.
         """
         if address in self._grpc_ports | self._binary_ports | self._other_binary_ports:
             return
         if address not in self._http_ports:
-            raise NotAllowed(f"{address} is not an {_RELAYED_TO.format('address for clients')}")
+            raise NotAllowedError(
+                f"{address} is not an {_RELAYED_TO.format('address for clients')}"
+            )
         if not self._config.relay_administration:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{address} is a broker's address for administration, which this proxy relays to "
                 "only with relay_administration=true"
             )

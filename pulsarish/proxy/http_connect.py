@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pulsarish.model.errors import NotAllowed, PulsarishError
+from pulsarish.model.errors import NotAllowedError, PulsarishError
 from pulsarish.proxy.relayed import RelayedConnection
 from pulsarish.runtime.log import get_logger
 
@@ -56,7 +56,7 @@ class HttpConnectConnection(RelayedConnection):
         except PulsarishError as error:
             _log.warning("not relayed", peer=self.peer, broker=address, reason=error)
             self._refuse(
-                b"403 Forbidden" if isinstance(error, NotAllowed) else b"502 Bad Gateway",
+                b"403 Forbidden" if isinstance(error, NotAllowedError) else b"502 Bad Gateway",
                 f"{error}\n".encode(),
             )
 

@@ -7,7 +7,7 @@ import msgspec
 from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import start_node
 from pulsarish.metadata.session_watch import SessionWatch
-from pulsarish.model.errors import NotAllowed
+from pulsarish.model.errors import NotAllowedError
 from pulsarish.proxy.broker_link import BrokerLinks
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
@@ -123,7 +123,7 @@ class Proxy:
     def connect_port(self) -> int:
         address = self.addresses.get("connect")
         if address is None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 "this proxy serves no CONNECT of HTTP, by which Pulsarish's own clients pass it: "
                 "set connect_address, or use Apache Pulsar's client"
             )

@@ -18,7 +18,7 @@ from typing import Final
 from pulsarish.model.errors import (
     AuthenticationError,
     Malformed,
-    NotAllowed,
+    NotAllowedError,
     PulsarishError,
     ServiceNotReady,
 )
@@ -180,7 +180,7 @@ class ClientConnection(RelayedConnection):
         elif command.type != 19:
             body = command_body(command)
             request_id = 0 if body is None else body.request_id
-            self._say(_refusal(command.type, request_id, NotAllowed(_NEED_A_BROKER)))
+            self._say(_refusal(command.type, request_id, NotAllowedError(_NEED_A_BROKER)))
 
     def _name_brokers(self, connected: pb.Connected) -> bool:
         """Say where brokers' own protocol is, and the port of CONNECT by which clients get there.
@@ -255,7 +255,7 @@ class ClientConnection(RelayedConnection):
                 )
             try:
                 address = self._brokers.binary(url.rpartition("://")[2])
-            except NotAllowed as error:
+            except NotAllowedError as error:
                 # The broker may have registered just now, and the proxy does not know it yet.
                 raise ServiceNotReady(f"{topic} is served by {url}: {error}; try again") from None
             if found.response == pb.LookupTopicResponse.CONNECT:

@@ -40,7 +40,7 @@ class Counts(Protocol):
     def connect_port(self) -> int:
         """Return the port where CONNECT of HTTP is served without TLS.
 
-        Raises ``NotAllowed`` when there is none.
+        Raises ``NotAllowedError`` when there is none.
         """
         ...
 

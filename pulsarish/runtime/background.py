@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import uvloop
 
-from pulsarish.model.errors import AlreadyClosed, ForkedProcess, NotAllowed
+from pulsarish.model.errors import AlreadyClosed, ForkedProcess, NotAllowedError
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.connections import RoutedConnections
 from pulsarish.runtime.fresh_credentials import FreshConnections, FreshCredentials
@@ -219,9 +219,9 @@ class Background:
         return threading.get_ident() == self._thread.ident
 
     def check_may_wait(self) -> None:
-        """Raise ``NotAllowed`` in the loop's own thread, where a wait would never end."""
+        """Raise ``NotAllowedError`` in the loop's own thread, where a wait would never end."""
         if self.is_own_thread():
-            raise NotAllowed(
+            raise NotAllowedError(
                 "a callback may not wait for the client: use send_async without "
                 "block_if_queue_full, or another thread"
             )
@@ -242,7 +242,7 @@ class Background:
         """
         try:
             self.check_may_wait()
-        except NotAllowed:
+        except NotAllowedError:
             work.close()
             raise
         if self._loop.is_closed():

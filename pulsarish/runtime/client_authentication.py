@@ -17,7 +17,7 @@ from pulsarish.model.errors import (
     AuthenticationError,
     ErrorGettingAuthenticationData,
     InvalidArgument,
-    UnsupportedFeature,
+    OperationNotSupported,
 )
 from pulsarish.runtime.authentication_parameters import parse_parameters, take_parameters
 from pulsarish.runtime.secret_references import SecretReference, is_reference
@@ -119,7 +119,7 @@ class Authentication:
     ``env:NAME``. ``basic`` takes ``username``, ``password`` (a text or a reference) and ``method``.
     ``tls`` takes ``tlsCertFile`` and ``tlsKeyFile``. ``oauth2``: see ``AuthenticationOauth2``.
 
-    Raises ``InvalidArgument``, ``UnsupportedFeature`` for another plugin.
+    Raises ``InvalidArgument``, ``OperationNotSupported`` for another plugin.
     """
 
     provider: CredentialsProvider
@@ -241,7 +241,7 @@ class AuthenticationOauth2(Authentication):
 
 
 class AuthenticationAthenz(Authentication):
-    """Is not supported: raises ``UnsupportedFeature``."""
+    """Is not supported: raises ``OperationNotSupported``."""
 
     def __init__(self, auth_params_string: str) -> None:
         raise _unsupported("athenz")
@@ -250,7 +250,7 @@ class AuthenticationAthenz(Authentication):
 def authentication_from(plugin: str, parameters: str) -> Authentication:
     """Return the authentication of a plugin, as Apache Pulsar's tools name it.
 
-    Raises ``InvalidArgument``, ``UnsupportedFeature``.
+    Raises ``InvalidArgument``, ``OperationNotSupported``.
     """
     match _short_name(plugin):
         case "token":
@@ -272,12 +272,12 @@ def _short_name(plugin: str) -> str:
     return name.lower()
 
 
-def _unsupported(plugin: str) -> UnsupportedFeature:
+def _unsupported(plugin: str) -> OperationNotSupported:
     if plugin in _REFUSED:
-        return UnsupportedFeature(
+        return OperationNotSupported(
             f"authentication by {plugin} is not supported; use one of {_KNOWN}"
         )
-    return UnsupportedFeature(f"{plugin[:64]!r} is no known authentication; use one of {_KNOWN}")
+    return OperationNotSupported(f"{plugin[:64]!r} is no known authentication; use one of {_KNOWN}")
 
 
 def _token_from(text: str) -> AuthenticationToken:

@@ -24,7 +24,7 @@ from pulsarish.model.errors import (
     InvalidArgument,
     InvalidConfiguration,
     NotFound,
-    UnsupportedFeature,
+    OperationNotSupported,
 )
 from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.runtime.secret_references import check_private
@@ -62,7 +62,7 @@ class Profile:
     tls_allow_insecure_connection: bool = False
 
     def check(self) -> None:
-        """Raise ``InvalidArgument`` or ``UnsupportedFeature`` if it cannot be used as it is."""
+        """Raise ``InvalidArgument`` or ``OperationNotSupported`` if it cannot be used as it is."""
         made = self.authentication()
         if made is not None and made.provider.holds_secret:
             raise InvalidArgument(
@@ -73,7 +73,7 @@ class Profile:
     def authentication(self) -> Authentication | None:
         """Return how its user proves who he is; ``None``: not at all.
 
-        Raises ``InvalidArgument``, ``UnsupportedFeature``.
+        Raises ``InvalidArgument``, ``OperationNotSupported``.
         """
         if not self.auth_plugin:
             if self.auth_params:
@@ -287,6 +287,6 @@ def _profile(path: Path, name: str, content: object) -> Profile:
     profile = Profile(**content)
     try:
         profile.check()
-    except (InvalidArgument, UnsupportedFeature) as error:
+    except (InvalidArgument, OperationNotSupported) as error:
         raise ConfigError(f"{where}: {error}") from None
     return profile

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.model.errors import ChecksumError, OperationNotSupported
 from pulsarish.wire._pb import message_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import SingleMessageMetadata
 
@@ -26,7 +26,7 @@ _SIZE: Final = struct.Struct(">I")
 def compress(kind: int, payload: bytes) -> bytes:
     """Compress as Apache Pulsar's clients do.
 
-    Raises ``UnsupportedFeature`` for a kind that this version cannot write.
+    Raises ``OperationNotSupported`` for a kind that this version cannot write.
     """
     # The libraries are imported where they are used: most programs use none of them, and an import
     # costs milliseconds.
@@ -47,7 +47,7 @@ def compress(kind: int, payload: bytes) -> bytes:
         import cramjam
 
         return bytes(cramjam.snappy.compress_raw(payload))
-    raise UnsupportedFeature(
+    raise OperationNotSupported(
         f"compression of kind {kind} cannot be written here (LZ4, ZLIB, ZSTD and SNAPPY can)"
     )
 
@@ -57,13 +57,13 @@ def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: 
 
     Uses no more memory than that: what a producer wrote must not exhaust the memory of a reader.
 
-    Raises ``ChecksumError`` when the bytes are not what was announced, ``UnsupportedFeature`` for
-    an unknown kind and for more than ``bytes_max``.
+    Raises ``ChecksumError`` when the bytes are not what was announced, ``OperationNotSupported``
+    for an unknown kind and for more than ``bytes_max``.
     """
     if kind == pb.NONE:
         return payload
     if uncompressed_size > bytes_max:
-        raise UnsupportedFeature(
+        raise OperationNotSupported(
             f"a payload announces {uncompressed_size} bytes when unpacked; at most {bytes_max} "
             "are unpacked here"
         )
@@ -83,11 +83,11 @@ def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: 
         elif kind == pb.SNAPPY:
             restored = _decompress_snappy(payload, uncompressed_size)
         else:
-            raise UnsupportedFeature(
+            raise OperationNotSupported(
                 f"a payload is compressed with kind {kind}, which cannot be undone here (LZ4, "
                 "ZLIB, ZSTD and SNAPPY can)"
             )
-    except (UnsupportedFeature, ChecksumError):
+    except (OperationNotSupported, ChecksumError):
         raise
     except Exception as error:
         # Each library has its own errors. All of them mean that these bytes are not what the

@@ -15,13 +15,13 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.model.errors import (
     AlreadyClosed,
-    ConsumerAssign,
+    ConsumerAssignError,
     ConsumerBusy,
     DeduplicationUncertain,
     InvalidArgument,
     InvalidPosition,
     MessageTooBig,
-    NotAllowed,
+    NotAllowedError,
     ProducerBusy,
     ProducerFenced,
     PulsarishError,
@@ -146,7 +146,7 @@ def test_each_refusal_is_its_own_error() -> None:
         big = entry("same", 2, b"x" * 12_000)
         await publish.send([(2, each) for each in (good, big, late, entry("same", 3))])
         outcomes = await publish.wait(2, 4)
-        assert [type(each) for each in outcomes] == [tuple, MessageTooBig, NotAllowed, tuple]
+        assert [type(each) for each in outcomes] == [tuple, MessageTooBig, NotAllowedError, tuple]
         assert [each for each in outcomes if isinstance(each, tuple)] == [
             (outcomes[0][0], 0),
             (outcomes[0][0], 1),
@@ -160,7 +160,7 @@ def test_each_refusal_is_its_own_error() -> None:
             await consume.subscribe(2, TOPIC, "exclusive")
         with pytest.raises(ConsumerBusy):
             await consume.subscribe(2, TOPIC, "exclusive", type=pb.SUB_SHARED)
-        with pytest.raises(ConsumerAssign):
+        with pytest.raises(ConsumerAssignError):
             await consume.subscribe(
                 2,
                 TOPIC,
@@ -170,7 +170,7 @@ def test_each_refusal_is_its_own_error() -> None:
             )
         await consume.subscribe(3, TOPIC, "shared", type=pb.SUB_SHARED)
         (got, *_) = await consume.take(1)
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowedError):
             await consume.ack(3, [(got.ledger, got.entry)], cumulative=True)
         for position in ((got.ledger, 999), (got.ledger + 77, 0)):
             with pytest.raises(InvalidPosition):

@@ -8,7 +8,7 @@ import pytest
 
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.model.errors import NotAllowed, Timeout
+from pulsarish.model.errors import NotAllowedError, Timeout
 from pulsarish.model.policies import DELAYED_DELIVERY
 from tests.support.brokered import Brokered, play_with_brokers
 
@@ -123,7 +123,7 @@ def test_policies_switch_it_off_at_once_and_limit_how_far_ahead() -> None:
                 brokered.topic(TOPIC).topic_limits.policies[DELAYED_DELIVERY].max_delay_ms == 60_000
             )
         )
-        with pytest.raises(NotAllowed, match="more than 60000 ms from now"):
+        with pytest.raises(NotAllowedError, match="more than 60000 ms from now"):
             await producer.send(b"2", deliver_at=broker_ms(brokered) + 500_000)
         await producer.send(b"3", deliver_at=broker_ms(brokered) + 50_000)
         assert await take(consumer, 500) == []

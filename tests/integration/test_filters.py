@@ -10,7 +10,7 @@ from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import CompressionType, ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import InvalidArgument, NotAllowed, Timeout
+from pulsarish.model.errors import InvalidArgument, NotAllowedError, Timeout
 from pulsarish.model.topic_name import TopicName
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
@@ -148,13 +148,15 @@ def test_another_filter_than_the_stored_one_is_refused() -> None:
         await client.subscribe(TOPIC, "s", filter=EU, **options)
         await client.subscribe(TOPIC, "s", filter=EU, **options)
         await client.subscribe(TOPIC, "s", **options)
-        with pytest.raises(NotAllowed, match=r"has the filter \"region = 'eu'\", .*set-filter"):
+        with pytest.raises(
+            NotAllowedError, match=r"has the filter \"region = 'eu'\", .*set-filter"
+        ):
             await client.subscribe(TOPIC, "s", filter="a = 1", **options)
         with pytest.raises(InvalidArgument, match="column 4: expected a name or a value"):
             await client.subscribe(TOPIC, "other", filter="a =", **options)
         with pytest.raises(InvalidArgument, match="no argument 'filter'"):
             await client.create_reader(TOPIC, MessageId.earliest, filter=EU)  # type: ignore[call-arg]
-        with pytest.raises(NotAllowed, match="have no filters"):
+        with pytest.raises(NotAllowedError, match="have no filters"):
             await client.subscribe("non-persistent://public/default/n", "s", filter=EU)
         with pytest.raises(AssertionError, match="column 1: expected a name"):
             await brokered.administer("PUT", FILTER, {"filter": ""}, owner=TopicName.parse(TOPIC))
@@ -213,7 +215,7 @@ def test_partitions_have_the_filter_each() -> None:
         assert sorted(await received(consumer, 3)) == [0, 3, 6]
         await brokered.administer("PUT", FILTER, {"filter": "region = 'us'"})
         await publish(client, range(9))
-        with pytest.raises(NotAllowed, match="asks for"):
+        with pytest.raises(NotAllowedError, match="asks for"):
             await consumer.receive(timeout_millis=60_000)
 
     play_with_brokers(scenario, seeds=1)

@@ -19,7 +19,7 @@ from pulsarish.client.messages.consumer_policies import (
     ConsumerKeySharedPolicy,
 )
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import ConsumerAssign, ConsumerBusy, NotAllowed, Timeout
+from pulsarish.model.errors import ConsumerAssignError, ConsumerBusy, NotAllowedError, Timeout
 from pulsarish.wire.entry import key_hash
 from tests.support.brokered import Brokered, play_with_brokers
 
@@ -175,7 +175,7 @@ def test_sticky_ranges() -> None:
         client = brokered.client()
         low = await subscribe(client, "low", policy=sticky((0, 29_999)))
         with pytest.raises(
-            ConsumerAssign,
+            ConsumerAssignError,
             match=r"\[29999, 40000\] overlaps \[0, 29999\] of the connected consumer 'low'",
         ):
             await subscribe(client, "other", policy=sticky((29_999, 40_000)))
@@ -207,7 +207,7 @@ def test_it_is_acknowledged_one_by_one_and_refused_messages_come_again() -> None
         for number in range(4):
             await producer.send(str(number).encode(), partition_key="k")
         messages = await take_all(consumer, acknowledge=False)
-        with pytest.raises(NotAllowed, match="cumulative"):
+        with pytest.raises(NotAllowedError, match="cumulative"):
             await consumer.acknowledge_cumulative(messages[1])
         await consumer.acknowledge(messages[0])
         for message in messages[1:]:

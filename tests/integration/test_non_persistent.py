@@ -11,7 +11,7 @@ import pytest
 
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import NotAllowed, PulsarishError, TopicFenced, TopicNotFound
+from pulsarish.model.errors import NotAllowedError, PulsarishError, TopicFenced, TopicNotFound
 from pulsarish.model.schema import SchemaType
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
@@ -159,10 +159,10 @@ def test_a_reader_sees_what_comes_and_what_needs_stored_messages_is_refused_by_n
         consumer = await client.subscribe(TOPIC, "s")
         for refused in (consumer.seek(MessageId.earliest), consumer.get_last_message_id()):
             with pytest.raises(
-                NotAllowed, match="non-persistent://public/default/t keeps no messages"
+                NotAllowedError, match="non-persistent://public/default/t keeps no messages"
             ):
                 await refused
-        with pytest.raises(NotAllowed, match="read compacted"):
+        with pytest.raises(NotAllowedError, match="read compacted"):
             await client.subscribe(TOPIC, "c", is_read_compacted=True)
         await reader.close()
         assert list((await stats(brokered))["subscriptions"]) == ["s"]
@@ -409,7 +409,7 @@ def test_a_schema_is_known_at_every_broker_and_goes_with_the_topic() -> None:
 
 def test_switched_off_they_are_refused_and_not_made_where_nothing_is_made_by_use() -> None:
     async def off(brokered: Brokered) -> None:
-        with pytest.raises(NotAllowed, match="enable_non_persistent_topics"):
+        with pytest.raises(NotAllowedError, match="enable_non_persistent_topics"):
             await brokered.client().create_producer(TOPIC)
 
     async def by_hand(brokered: Brokered) -> None:

@@ -86,7 +86,10 @@ def test_a_listener_that_does_not_exist(plain: Mapping[str, str]) -> None:
     for scheme in ("pulsar", "http"):
         url = f"{scheme}://{plain[scheme]}"
         client = pulsar.Client(url, listener_name="outside")
-        with client, pytest.raises(pulsar.NotAllowed, match="no advertised listener 'outside'"):
+        with (
+            client,
+            pytest.raises(pulsar.NotAllowedError, match="no advertised listener 'outside'"),
+        ):
             client.create_producer("t")
 
 
@@ -127,6 +130,6 @@ def test_a_proxy_without_connect(locked: Site) -> None:
             authentication=token,
             tls_trust_certs_file_path=locked.made.trust,
         ) as client,
-        pytest.raises(pulsar.NotAllowed, match="set connect_address"),
+        pytest.raises(pulsar.NotAllowedError, match="set connect_address"),
     ):
         client.create_producer("t")

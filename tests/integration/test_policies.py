@@ -10,7 +10,7 @@ import pytest
 
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.model.errors import (
-    NotAllowed,
+    NotAllowedError,
     ProducerBlockedQuotaExceededError,
     ProducerBlockedQuotaExceededException,
     PulsarishError,
@@ -554,7 +554,7 @@ def test_who_may_come_changes_live() -> None:
             await consume.subscribe(8, TOPIC, "s")
         assert (await web("POST", f"{PATH}/maxConsumers", 0))[0] == 204
         await world.clock.sleep(1.0)
-        with pytest.raises(NotAllowed, match="Exclusive"):
+        with pytest.raises(NotAllowedError, match="Exclusive"):
             await consume.subscribe(8, TOPIC, "s")
 
     run(scenario)

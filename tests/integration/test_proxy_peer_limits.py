@@ -10,7 +10,7 @@ import struct
 import pytest
 
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
-from pulsarish.model.errors import NotAllowed
+from pulsarish.model.errors import NotAllowedError
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.seams import World
@@ -252,13 +252,13 @@ def test_ports_for_administration_are_relayed_only_with_the_option() -> None:
                     if option:
                         brokers.check(address)
                     else:
-                        with pytest.raises(NotAllowed, match="relay_administration"):
+                        with pytest.raises(NotAllowedError, match="relay_administration"):
                             brokers.check(address)
                 assert brokers.binary("b:6650") == "b:6650"
                 for address in ("", "b:6660", "b:8080", "c:6650"):
-                    with pytest.raises(NotAllowed):
+                    with pytest.raises(NotAllowedError):
                         brokers.binary(address)
-                with pytest.raises(NotAllowed, match="not an address for clients"):
+                with pytest.raises(NotAllowedError, match="not an address for clients"):
                     brokers.check("")
 
         await sim.node("n").run(node)

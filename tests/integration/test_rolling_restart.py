@@ -15,7 +15,7 @@ import pytest
 import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.restarts import nodes_to_restart, restart_together, rolling_restart
-from pulsarish.model.errors import NotAllowed, Timeout
+from pulsarish.model.errors import NotAllowedError, Timeout
 from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import read_all
 
@@ -157,7 +157,7 @@ def test_a_rolling_restart_under_load_fails_no_send_and_loses_and_repeats_nothin
 
 def test_nothing_is_stopped_while_the_cluster_is_not_whole(start_cluster: StartCluster) -> None:
     cluster = start_cluster(bookies=2, brokers=1)
-    with pytest.raises(NotAllowed, match="one broker"):
+    with pytest.raises(NotAllowedError, match="one broker"):
         rolling_restart(cluster, nodes_to_restart(cluster, ()), 1, print)
     cluster.kill("bookie-2")
     pid = cluster.pid("bookie-1")

@@ -18,7 +18,7 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.bookie.ledger_index import LedgerIndex
 from pulsarish.local_cluster.processes import Cluster
-from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed
+from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowedError
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.world import production
 from tests.integration.conftest import StartCluster
@@ -66,7 +66,7 @@ def test_a_wiped_ledger_is_moved_past_by_command_only(start_cluster: StartCluste
     lost, count = ledgers[1]["ledgerId"], ledgers[1]["entries"]
     first = ledgers[0]["entries"]
     assert count > 0
-    with pytest.raises(NotAllowed, match="is not lost"):
+    with pytest.raises(NotAllowedError, match="is not lost"):
         admin.topics.skip_lost(TOPIC, lost)
     with pytest.raises(InvalidArgument, match="no closed ledger"):
         admin.topics.skip_lost(TOPIC, ledgers[-1]["ledgerId"] + 1)

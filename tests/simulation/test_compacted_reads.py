@@ -18,7 +18,7 @@ from pulsarish.client.enums import CompressionType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
-from pulsarish.model.errors import AlreadyExists, ConsumerBusy, InvalidArgument, NotAllowed
+from pulsarish.model.errors import AlreadyExists, ConsumerBusy, InvalidArgument, NotAllowedError
 from pulsarish.model.ledger_metadata import LedgerMetadata, PurposeKind
 from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -67,7 +67,7 @@ def test_a_compacted_read_is_refused_where_consumers_share_messages() -> None:
             brokered.world, await find(brokered.world, ["broker0"], TOPIC)
         )
         for kind in (pb.SUB_SHARED, pb.SUB_KEY_SHARED):
-            with pytest.raises(NotAllowed, match="exclusive and failover"):
+            with pytest.raises(NotAllowedError, match="exclusive and failover"):
                 await client.subscribe(1, TOPIC, "s", type=kind, read_compacted=True)
         await client.subscribe(1, TOPIC, "s", type=pb.SUB_FAILOVER, read_compacted=True)
 

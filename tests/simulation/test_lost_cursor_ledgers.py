@@ -11,7 +11,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.errors import (
     EntryUnknown,
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     PulsarishError,
     SubscriptionNotFound,
 )
@@ -76,7 +76,7 @@ def instance(brokered: Brokered, bookie: str) -> str:
 def test_a_lost_cursor_ledger_is_given_up_by_command_only_and_its_messages_come_again() -> None:
     async def scenario(brokered: Brokered) -> None:
         ledger_id = await acknowledged_with_holes(brokered)
-        with pytest.raises(NotAllowed, match=f"ledger {ledger_id} .* can be read"):
+        with pytest.raises(NotAllowedError, match=f"ledger {ledger_id} .* can be read"):
             await on_broker(brokered, "recover_subscription", "s", [instance(brokered, "bookie2")])
         await lose(brokered, "bookie0", ledger_id)
         await lose(brokered, "bookie1", ledger_id)
@@ -97,7 +97,7 @@ def test_a_lost_cursor_ledger_is_given_up_by_command_only_and_its_messages_come_
         assert [(await consumer.receive()).data() for _ in range(10)] == [
             b"%d" % number for number in range(10)
         ]
-        with pytest.raises(NotAllowed, match="has no ledger of its own"):
+        with pytest.raises(NotAllowedError, match="has no ledger of its own"):
             await on_broker(brokered, "recover_subscription", "s", [gone])
 
     play_with_brokers(scenario, managed_ledger=OPTIONS)

@@ -19,7 +19,7 @@ from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.model.errors import (
     EntryUnknown,
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     NotEnoughBookies,
     ServiceNotReady,
 )
@@ -99,13 +99,13 @@ def test_entries_are_lost_only_when_no_member_has_them() -> None:
         ledger_id, members = writer.ledger_id, writer.metadata.last_segment.members
         await lose(cluster, members[0], ledger_id, 4, 5, 6)
         await lose(cluster, members[1], ledger_id, 4, 5, 6)
-        with pytest.raises(NotAllowed, match="is not lost"):
+        with pytest.raises(NotAllowedError, match="is not lost"):
             await client.do(client.ledgers.check_lost(ledger_id, 4, 6, ()))
         await lose(cluster, members[2], ledger_id, 4, 5)
         await client.do(client.ledgers.check_lost(ledger_id, 4, 5, ()))
-        with pytest.raises(NotAllowed, match="entry 6"):
+        with pytest.raises(NotAllowedError, match="entry 6"):
             await client.do(client.ledgers.check_lost(ledger_id, 4, 6, ()))
-        with pytest.raises(NotAllowed, match="entry 3"):
+        with pytest.raises(NotAllowedError, match="entry 3"):
             await client.do(client.ledgers.check_lost(ledger_id, 3, 5, ()))
         for first, last in ((5, 4), (0, 12), (-1, 2)):
             with pytest.raises(InvalidArgument):
@@ -131,7 +131,7 @@ def test_a_silent_bookie_may_have_them_until_it_is_given_up_by_name() -> None:
         await client.do(client.ledgers.check_lost(ledger_id, 0, 11, (members[2],)))
         silent.start()
         await client.do(client.world.clock.sleep(2.0))
-        with pytest.raises(NotAllowed, match="is not lost"):
+        with pytest.raises(NotAllowedError, match="is not lost"):
             await client.do(client.ledgers.check_lost(ledger_id, 0, 11, (members[2],)))
 
     play(scenario)
@@ -151,7 +151,7 @@ def test_of_a_bookie_that_is_given_up_what_it_still_has_is_not_lost() -> None:
             await client.do(client.ledgers.check_lost(ledger_id, 0, 34, ()))
         await client.do(client.ledgers.check_lost(ledger_id, 0, 34, (members[2],)))
         # Entries are asked for several at a time: any of the five may be the one that is named.
-        with pytest.raises(NotAllowed, match=r"entry 3[5-9] "):
+        with pytest.raises(NotAllowedError, match=r"entry 3[5-9] "):
             await client.do(client.ledgers.check_lost(ledger_id, 0, 39, (members[2],)))
 
     play(scenario)
@@ -167,7 +167,7 @@ def test_of_a_striped_ledger_only_the_write_set_is_asked() -> None:
             await lose(cluster, member, ledger_id)
         # Entries 1, 5 and 9 lie on members 1 and 2 alone.
         await client.do(client.ledgers.check_lost(ledger_id, 5, 5, ()))
-        with pytest.raises(NotAllowed, match="entry 6"):
+        with pytest.raises(NotAllowedError, match="entry 6"):
             await client.do(client.ledgers.check_lost(ledger_id, 5, 6, ()))
 
     play(scenario)
@@ -196,7 +196,7 @@ def test_an_open_ledger_whose_bookies_are_gone_is_closed_once_they_are_given_up_
         cluster = Cluster(sim, 5)
         ledger_id, members = await broken_off(cluster)
         client = await cluster.client()
-        with pytest.raises(NotAllowed, match="is registered"):
+        with pytest.raises(NotAllowedError, match="is registered"):
             await client.do(client.ledgers.recover_without(ledger_id, [members[0]]))
         for member in members[:2]:
             destroy(cluster, member)

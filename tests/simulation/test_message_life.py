@@ -11,7 +11,7 @@ import pytest
 
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.model.errors import NotAllowed, Timeout
+from pulsarish.model.errors import NotAllowedError, Timeout
 from pulsarish.sim.workloads.message_life import run_lives
 from pulsarish.wire.entry import EXPIRES_PROPERTY
 from tests.support.brokered import Brokered, play_with_brokers
@@ -101,7 +101,9 @@ def test_messages_go_when_the_table_says(seed: int) -> None:
 def test_a_value_that_is_no_time_is_refused_by_name() -> None:
     async def scenario(env: Brokered) -> None:
         producer = await env.client().create_producer(TOPIC)
-        with pytest.raises(NotAllowed, match=r"pulsarish-expires-at-ms.*'soon'.*since the epoch"):
+        with pytest.raises(
+            NotAllowedError, match=r"pulsarish-expires-at-ms.*'soon'.*since the epoch"
+        ):
             await producer.send(b"it", properties={EXPIRES_PROPERTY: "soon"})
         await producer.send(b"the next one")
 

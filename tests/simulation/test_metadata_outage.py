@@ -17,7 +17,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import AutoRecoverySwitch, UnderReplicated
-from pulsarish.model.errors import MetadataUnavailable, NotAllowed, ServiceNotReady, Timeout
+from pulsarish.model.errors import MetadataUnavailable, NotAllowedError, ServiceNotReady, Timeout
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
 from pulsarish.sim.world.metadata_service import METADATA
@@ -407,7 +407,7 @@ def test_no_bundle_is_given_up_while_no_broker_can_take_it() -> None:
                 )
         with pytest.raises(MetadataUnavailable, match="the metadata service is away"):
             await brokered.node(owner).run(lambda _world: broker._topics.unload_bundle(bundle))
-        with pytest.raises(NotAllowed, match="no other broker takes bundles"):
+        with pytest.raises(NotAllowedError, match="no other broker takes bundles"):
             broker._drain.start()
         _ = await producer.send(b"0")
         assert brokered.topic(TOPIC) is topic

@@ -11,7 +11,7 @@ import pytest
 from pulsarish.client.api.asyncio_client import AsyncProducer
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.model.errors import NotAllowed, Timeout
+from pulsarish.model.errors import NotAllowedError, Timeout
 from pulsarish.sim.workloads.priorities import run_priorities
 from pulsarish.wire.entry import PRIORITY_PROPERTY
 from tests.support.brokered import Brokered, play_with_brokers
@@ -64,10 +64,10 @@ def test_a_value_that_is_no_priority_is_refused_by_name_while_the_policy_is_on()
         await env.administer("POST", f"{PATH}/messagePriorityWindow", 100)
         await env.until(lambda: env.topic(TOPIC).topic_limits.has_priorities)
         with pytest.raises(
-            NotAllowed, match=r"pulsarish-priority.*'high'.*0 .*to 9 .*leave it out"
+            NotAllowedError, match=r"pulsarish-priority.*'high'.*0 .*to 9 .*leave it out"
         ):
             await producer.send(b"b", properties=odd)
-        with pytest.raises(NotAllowed, match=r"pulsarish-priority.*'11'.*one digit"):
+        with pytest.raises(NotAllowedError, match=r"pulsarish-priority.*'11'.*one digit"):
             await producer.send(b"c", properties={PRIORITY_PROPERTY: "11"})
         await producer.send(b"9", properties={PRIORITY_PROPERTY: "9"})
         await producer.send(b"3", priority=3)

@@ -24,7 +24,7 @@ from pulsarish.managed_ledger.log_reader import LogEntry
 from pulsarish.model.errors import (
     ConsumerBusy,
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     Timeout,
     TopicNotFound,
 )
@@ -256,7 +256,7 @@ def test_what_is_refused() -> None:
                 "leave out replica, and the owner serves.* or is_read_compacted, and any broker",
             ),
             (f"{TOPIC}-partition-7", {}, TopicNotFound, "does not exist"),
-            ("non-persistent://public/default/n", {}, NotAllowed, "stores nothing"),
+            ("non-persistent://public/default/n", {}, NotAllowedError, "stores nothing"),
             (TOPIC, {"replica": 1}, InvalidArgument, "replica is 1"),
         ):
             with pytest.raises(error, match=said):
@@ -273,7 +273,7 @@ def test_what_is_refused() -> None:
                 "no compacted view: leave replica out, and the owner .* or read_compacted",
             ),
         ):
-            with pytest.raises(NotAllowed, match=said):
+            with pytest.raises(NotAllowedError, match=said):
                 await replica.subscribe(command, None, "client")  # type: ignore[arg-type]
         await reader.close()
 

@@ -16,7 +16,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BundleOwner, NamespacePolicies
-from pulsarish.model.errors import MetadataUnavailable, NotAllowed, NotOwner, ServiceNotReady
+from pulsarish.model.errors import MetadataUnavailable, NotAllowedError, NotOwner, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from tests.support.brokered import Brokered, play_with_brokers
@@ -361,7 +361,7 @@ def test_no_bundle_is_split_beside_a_broker_that_knows_no_splits() -> None:
         alive = dict(registry.alive)
         alive[old.instance_id] = msgspec.structs.replace(old, knows_splits=False)
         registry.alive = alive
-        with pytest.raises(NotAllowed, match="upgrade it first"):
+        with pytest.raises(NotAllowedError, match="upgrade it first"):
             await split(brokered, owner, bundle)
         assert await ranges(brokered) == [bundle.range]
 

@@ -28,7 +28,7 @@ from pulsarish.local_cluster.processes import Cluster
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import TopicLedger, TopicRecord
-from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotAllowed
+from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotAllowedError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.jobs.cluster_access import JobCluster, leave, run, site
@@ -382,7 +382,7 @@ def test_leaks_are_named_removed_and_brought_back(
     plan = read_plan(plan_file)
     assert {each.ledger_id for each in plan.ledgers} == {orphan, open_orphan}
     kwargs = {"retention": Retention(), "min_age_ms": 0}
-    with pytest.raises(NotAllowed, match="may be carried out after 3600 s"):
+    with pytest.raises(NotAllowedError, match="may be carried out after 3600 s"):
         remove(spark, stage.where, plan, backup, **kwargs)
     # One of them comes into use after all.
     used = make_ledger(stage, "persistent://public/default/dangling")
@@ -441,7 +441,7 @@ def test_nothing_is_planned_on_an_incomplete_view(spark: SparkSession, stage: St
             if leak.kind == "under-replicated" and leak.detail.endswith("members")
         ]
         assert not any("bookie-3" in each for leak in concluded for each in leak.bookies)
-        with pytest.raises(NotAllowed, match="bookie-3"):
+        with pytest.raises(NotAllowedError, match="bookie-3"):
             make_plan(stage.where, leaks)
     finally:
         stage.cluster.start(bookie)

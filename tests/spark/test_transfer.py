@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.processes import Cluster
-from pulsarish.model.errors import InvalidArgument, NotAllowed, NotFound, TopicNotFound
+from pulsarish.model.errors import InvalidArgument, NotAllowedError, NotFound, TopicNotFound
 from pulsarish.spark.access import BrokerAccess
 from pulsarish.spark.jobs.transfer import EXPORT_FILE, _publish_log, export, import_, read_manifest
 from tests.spark import support
@@ -103,7 +103,7 @@ def test_topics_go_out_and_come_back_once(
 
     admin.namespaces.create(SPACE)
     into: dict[str, Any] = {"namespace": SPACE, "keep_origin": False}
-    with pytest.raises(NotAllowed, match="deduplication is off"):
+    with pytest.raises(NotAllowedError, match="deduplication is off"):
         import_(spark, brokers, folder, **into)
     # A part of it comes in, as of a job that was broken off.
     plain = f"persistent://{SPACE}/transfer-plain"

@@ -19,7 +19,7 @@ from pulsarish.model.errors import (
     AuthenticationError,
     ConsumerBusy,
     InvalidPosition,
-    NotAllowed,
+    NotAllowedError,
     ProducerBusy,
     ServiceNotReady,
     TopicNotFound,
@@ -521,7 +521,7 @@ class ConsumeSession(_Session):
             error = None
             subscription, consumer, _ = self.consumers[ack.consumer_id]
             if ack.cumulative and subscription.kind == pb.SUB_SHARED:
-                error = NotAllowed("cumulative acknowledgement on a shared subscription")
+                error = NotAllowedError("cumulative acknowledgement on a shared subscription")
             elif ack.cumulative:
                 subscription.acked.update(range(ack.entries[0] + 1))
             else:

@@ -31,7 +31,7 @@ from pulsarish.broker.clients.commands import (
 )
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.interfaces import ServedSubscription
-from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError
+from pulsarish.model.errors import NotAllowedError, NotFound, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.model.subscription_type import SubscriptionType
@@ -73,7 +73,7 @@ _TRANSACTIONS: Final = {
 def session_command(command: pb.Command) -> Command | None:
     """Translate a command for the session; ``None`` if it is not for a session.
 
-    Raises ``NotAllowed`` for commands of a transaction.
+    Raises ``NotAllowedError`` for commands of a transaction.
     """
     match command.type:
         case 4:
@@ -130,7 +130,7 @@ def session_command(command: pb.Command) -> Command | None:
 
 def refused_unknown(command: pb.Command) -> pb.Command | None:
     """Return the answer to an unknown command; ``None`` when the command has no request id."""
-    error = NotAllowed(f"a command of type {command.type} is not known here")
+    error = NotAllowedError(f"a command of type {command.type} is not known here")
     for field, body in command.ListFields():
         if field.message_type is not None and "request_id" in field.message_type.fields_by_name:
             return error_command(body.request_id, error)
@@ -165,7 +165,7 @@ def encode_schema(schema: Schema) -> pb.Schema:
 
 def _open_producer(sent: pb.Producer) -> OpenProducer:
     if sent.txn_enabled:
-        raise NotAllowed(
+        raise NotAllowedError(
             "transactions are not supported; make the client without enableTransaction"
         )
     return OpenProducer(
@@ -229,7 +229,7 @@ def _key_shared(sent: pb.KeySharedMeta) -> KeySharedPolicy:
 
 def _acknowledge(sent: pb.Ack) -> Acknowledge:
     if sent.txnid_least_bits or sent.txnid_most_bits:
-        raise NotAllowed("transactions are not supported; acknowledge outside of one")
+        raise NotAllowedError("transactions are not supported; acknowledge outside of one")
     positions: list[Position] = []
     left: list[int] = []
     for each in sent.message_id:

@@ -37,7 +37,7 @@ from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.sessions.session import Session
 from pulsarish.broker.topics.topic_lists import TopicWatch
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
+from pulsarish.model.errors import Malformed, NotAllowedError, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.containment import contained
@@ -217,7 +217,7 @@ class Connection(ContainedProtocol):
         refused = self._traffic.limits.slots.take(self, str(host))
         if refused:
             _log.warning("connection refused", peer=self._peer, reason=refused)
-            error = NotAllowed(
+            error = NotAllowedError(
                 f"{refused}; close others, or raise broker_max_connections or "
                 "broker_max_connections_per_ip of the broker"
             )
@@ -359,7 +359,7 @@ class Connection(ContainedProtocol):
         else:
             try:
                 asked = session_command(command)
-            except NotAllowed as error:
+            except NotAllowedError as error:
                 self._refuse(command, error)
                 return
             if asked is not None:
@@ -609,7 +609,9 @@ class Connection(ContainedProtocol):
             self._watches[asked.watcher_id] = watch
             if self._transport is None or len(self._watches) > _WATCHES_MAX:
                 self._questions.unwatch(self._watches.pop(asked.watcher_id))
-                error = NotAllowed(f"a connection may watch {_WATCHES_MAX} patterns; close some")
+                error = NotAllowedError(
+                    f"a connection may watch {_WATCHES_MAX} patterns; close some"
+                )
                 answer = error_command(asked.request_id, error)
         self._reply(answer)
 

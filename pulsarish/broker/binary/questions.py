@@ -16,7 +16,7 @@ from pulsarish.broker.topics.topic_lists import TopicLists, TopicWatch, list_has
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import (
     AuthorizationError,
-    NotAllowed,
+    NotAllowedError,
     PulsarishError,
 )
 from pulsarish.model.topic_name import TopicName
@@ -87,7 +87,7 @@ class BrokerQuestions:
             name = TopicName.parse(asked.topic)
             await self._gate.check("broker.lookup", identity, Resource.of_topic(name))
             if name.full == _TRANSACTIONS:
-                raise NotAllowed(
+                raise NotAllowedError(
                     "transactions are not supported; make the client without enableTransaction"
                 )
             if self._lookup.serves_without_metadata(name):

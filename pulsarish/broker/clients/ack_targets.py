@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from pulsarish.broker.clients.commands import Acknowledge
-from pulsarish.model.errors import InvalidArgument, NotAllowed
+from pulsarish.model.errors import InvalidArgument, NotAllowedError
 from pulsarish.model.position import Position
 from pulsarish.model.subscription_type import SubscriptionType
 
@@ -33,7 +33,7 @@ class Named:
 def check_acknowledgement(command: Acknowledge, kind: SubscriptionType, subscription: str) -> None:
     """Check an acknowledgement.
 
-    Raises ``InvalidArgument`` for a command that contradicts itself, ``NotAllowed`` for a
+    Raises ``InvalidArgument`` for a command that contradicts itself, ``NotAllowedError`` for a
     cumulative one on a shared subscription.
     """
     positions = command.positions
@@ -44,7 +44,7 @@ def check_acknowledgement(command: Acknowledge, kind: SubscriptionType, subscrip
             )
     if command.cumulative:
         if kind.is_spread:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"cumulative acknowledgement is not possible on the {kind.name.lower()} "
                 f"subscription {subscription!r};"
                 " acknowledge messages one by one"

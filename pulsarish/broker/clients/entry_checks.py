@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulsarish.model.errors import InvalidArgument, MessageTooBig, NotAllowed
+from pulsarish.model.errors import InvalidArgument, MessageTooBig, NotAllowedError
 from pulsarish.wire.entry import (
     EXPIRES_PROPERTY,
     MESSAGES_IN_BATCH_MAX,
@@ -47,8 +47,8 @@ def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
 
     Return the later one of its delivery and its expiry time (wall clock, ms); 0: it has neither.
 
-    Raises ``InvalidArgument`` that names the fault; ``NotAllowed`` by policy, and for an expiry
-    time that is none, since Apache Pulsar's clients would send again after other errors.
+    Raises ``InvalidArgument`` that names the fault; ``NotAllowedError`` by policy, and for an
+    expiry time that is none, since Apache Pulsar's clients would send again after other errors.
     """
     messages = metadata.num_messages_in_batch
     if not 1 <= messages <= MESSAGES_IN_BATCH_MAX:
@@ -67,7 +67,7 @@ def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
     if messages == 1 and metadata.properties and (expires_ms := expiry_time(metadata)):
         if expires_ms < 0:
             value = {each.key: each.value for each in metadata.properties}[EXPIRES_PROPERTY]
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the property {EXPIRES_PROPERTY} of a message is {value[:40]!r}; give the time as "
                 "milliseconds since the epoch in digits, such as 1767225600000, or leave it out"
             )
@@ -78,12 +78,12 @@ def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
 def check_prioritised(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
     """Check an entry's metadata for a topic whose messages have priorities.
 
-    Returns and raises as ``check_metadata``. Raises ``NotAllowed`` for a priority that is none,
-    too.
+    Returns and raises as ``check_metadata``. Raises ``NotAllowedError`` for a priority that is
+    none, too.
     """
     if metadata.properties and priority_of(metadata) < 0:
         value = as_text({each.key: each.value for each in metadata.properties}[PRIORITY_PROPERTY])
-        raise NotAllowed(
+        raise NotAllowedError(
             f"the property {PRIORITY_PROPERTY} of a message is {value[:40]!r}; give a priority "
             f"from 0 (delivered last) to {PRIORITIES - 1} (delivered first) as one digit, or leave "
             "it out"

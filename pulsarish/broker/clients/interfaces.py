@@ -88,14 +88,14 @@ class ServedSubscription(Protocol):
     ) -> None:
         """Deliver from a position or a publish time on.
 
-        Raises ``NotAllowed``, ``InvalidPosition``.
+        Raises ``NotAllowedError``, ``InvalidPosition``.
         """
         ...
 
     async def last_message(self) -> tuple[Position, int]:
         """Return position and batch index (-1: not in a batch) of the last message.
 
-        Raises ``NotAllowed``.
+        Raises ``NotAllowedError``.
         """
         ...
 

@@ -21,7 +21,7 @@ from enum import IntFlag
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from pulsarish.model.errors import ChecksumError, NotAllowed, UnsupportedFeature
+from pulsarish.model.errors import ChecksumError, NotAllowedError, OperationNotSupported
 from pulsarish.model.position import Position
 from pulsarish.wire._pb.message_pb2 import NONE, MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import ENCRYPTION_TAG_BYTES, as_bytes, encode_entry, split_entry
@@ -116,7 +116,9 @@ class KeySurvey:
     # -- first: observe everything
 
     def observe(self, position: Position, entry: Buffer) -> None:
-        """Observe an entry. Raises ``NotAllowed`` when the topic has more keys than the limit."""
+        """Observe an entry. Raises ``NotAllowedError`` when the topic has more keys than the
+        limit.
+        """
         metadata, payload = split_entry(entry)
         if metadata.HasField("marker_type"):
             return
@@ -153,7 +155,7 @@ class KeySurvey:
             return
         self._newest[key] = place
         if before is None and len(self._newest) > self._limits.keys_max:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"topic {self._topic} has more than {self._limits.keys_max} keys, the limit "
                 "topic_compaction_keys_max: it is not compacted;"
                 " raise the limit (a key takes about 200 bytes of the broker's memory while it "
@@ -293,7 +295,7 @@ def _messages(
             )
 
         return unpacked, split_batch(unpacked, metadata.num_messages_in_batch, made)
-    except (ChecksumError, UnsupportedFeature):
+    except (ChecksumError, OperationNotSupported):
         return None
 
 

@@ -116,7 +116,7 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def add(self, consumer: Consumer) -> None:
-        """Connect a consumer. Raises ``ConsumerBusy``, ``ConsumerAssign``."""
+        """Connect a consumer. Raises ``ConsumerBusy``, ``ConsumerAssignError``."""
 
     @abstractmethod
     def remove(self, consumer: Consumer) -> None:

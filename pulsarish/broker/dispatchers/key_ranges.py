@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from pulsarish.broker.clients.consumer import Consumer
-from pulsarish.model.errors import ConsumerAssign
+from pulsarish.model.errors import ConsumerAssignError
 from pulsarish.model.hashing import murmur3_32_hash
 from pulsarish.wire.entry import KEY_HASHES
 
@@ -101,23 +101,23 @@ class HashRing:
 
 
 def check_ranges(ranges: Sequence[HashRange]) -> None:
-    """Raise ``ConsumerAssign`` unless there is at least one range, and the ranges are valid and do
-    not overlap.
+    """Raise ``ConsumerAssignError`` unless there is at least one range, and the ranges are valid
+    and do not overlap.
     """
     if not ranges:
-        raise ConsumerAssign(
+        raise ConsumerAssignError(
             "a sticky key-shared consumer names no hash ranges: name at least one, of 0 to 65535"
         )
     for first, last in ranges:
         if not 0 <= first <= last <= _LAST:
-            raise ConsumerAssign(
+            raise ConsumerAssignError(
                 f"hash range [{first}, {last}]: both ends lie in 0 to {_LAST}, and the first is "
                 "not above the last"
             )
     in_order = sorted(ranges)
     for before, after in pairwise(in_order):
         if after[0] <= before[1]:
-            raise ConsumerAssign(
+            raise ConsumerAssignError(
                 f"hash ranges {_shown(before)} and {_shown(after)} of one consumer overlap"
             )
 
@@ -131,13 +131,13 @@ class StickyRanges:
     def add(self, consumer: Consumer) -> None:
         """Add the consumer's ranges.
 
-        Raises ``ConsumerAssign`` for invalid ranges, or ranges of another consumer.
+        Raises ``ConsumerAssignError`` for invalid ranges, or ranges of another consumer.
         """
         check_ranges(consumer.hash_ranges)
         for mine in consumer.hash_ranges:
             for taken, other in self._taken:
                 if mine[0] <= taken[1] and taken[0] <= mine[1]:
-                    raise ConsumerAssign(
+                    raise ConsumerAssignError(
                         f"hash range {_shown(mine)} overlaps {_shown(taken)} of the connected "
                         f"consumer {other.name!r}"
                     )

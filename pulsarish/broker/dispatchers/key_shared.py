@@ -175,7 +175,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
     def add(self, consumer: Consumer) -> None:
         """Connect a consumer.
 
-        Raises ``ConsumerBusy`` at the limit, ``ConsumerAssign`` for hash ranges that it cannot
+        Raises ``ConsumerBusy`` at the limit, ``ConsumerAssignError`` for hash ranges that it cannot
         have.
         """
         super().add(consumer)

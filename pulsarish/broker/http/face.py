@@ -32,10 +32,10 @@ from pulsarish.broker.listeners import INTERNAL
 from pulsarish.model.errors import (
     AuthenticationError,
     Malformed,
+    OperationNotSupported,
     PulsarishError,
     ServiceNotReady,
     Timeout,
-    UnsupportedFeature,
 )
 from pulsarish.model.values import value_of
 from pulsarish.runtime.log import get_logger
@@ -148,7 +148,7 @@ class HttpFace:
             missing = missing_api(request.segments)
             if missing is not None:
                 return _failed(
-                    UnsupportedFeature(
+                    OperationNotSupported(
                         f"this version does not have {missing} yet, so there is nothing at "
                         f"{request.path}"
                     )
@@ -250,7 +250,7 @@ class HttpFace:
         if found is None or not isinstance(found[0], Route):
             # It was sent by a broker of another version.
             return _failed(
-                UnsupportedFeature(
+                OperationNotSupported(
                     f"broker version {own_version()} has no route {request.method} {request.path}"
                 )
             )

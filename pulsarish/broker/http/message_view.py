@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pulsarish.broker.http.json_bodies import TracedMessageBody
-from pulsarish.model.errors import ChecksumError, NotFound, UnsupportedFeature
+from pulsarish.model.errors import ChecksumError, NotFound, OperationNotSupported
 from pulsarish.model.printable import printable
 from pulsarish.wire._pb import message_pb2 as pb
 from pulsarish.wire.entry import as_text, split_entry
@@ -50,7 +50,7 @@ def whole_entry(entry: bytes | memoryview) -> MessageView:
 def message_in(entry: bytes | memoryview, index: int) -> MessageView | int:
     """Return the message with this index, or the number of messages when the entry has fewer.
 
-    Raises ``ChecksumError`` for bytes that are not messages, ``UnsupportedFeature`` for a
+    Raises ``ChecksumError`` for bytes that are not messages, ``OperationNotSupported`` for a
     compression unknown here.
     """
     metadata, body = split_entry(entry)
@@ -102,7 +102,7 @@ def described(entry: bytes | memoryview, index: int | None) -> TracedMessageBody
         try:
             payload = _unpacked(metadata, bytes(body))
             spans = split_batch(payload, count, lambda *span: span)
-        except (ChecksumError, UnsupportedFeature) as error:
+        except (ChecksumError, OperationNotSupported) as error:
             unreadable = str(error)
         else:
             found = [span for span in spans if span[0] == index]

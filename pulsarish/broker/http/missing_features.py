@@ -19,7 +19,7 @@ from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.route import NOTHING, Call, Route, answer, no_content
 from pulsarish.broker.http.routes.topic_policy_routes import TOPIC_PARAMETERS
 from pulsarish.broker.policies.namespaces import Namespaces
-from pulsarish.model.errors import UnsupportedFeature
+from pulsarish.model.errors import OperationNotSupported
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["MissingFeatures", "missing_api"]
@@ -182,7 +182,7 @@ class MissingFeatures:
         return _Unset(None, _says([self._cluster], [])) if unset is _OWN_CLUSTER_IF_SET else unset
 
     async def _refuse(self, feature: str, call: Call) -> HttpResponse:
-        raise UnsupportedFeature(
+        raise OperationNotSupported(
             f"this version does not have {feature} yet, so {call.request.path} cannot be read or "
             "set"
         )
@@ -190,11 +190,11 @@ class MissingFeatures:
     async def _answer(self, method: str, feature: str, unset: _Unset, call: Call) -> HttpResponse:
         """Answer as Apache Pulsar does when nothing is set.
 
-        Raises ``NotFound``, ``TopicNotFound``, ``UnsupportedFeature`` for a value that would have
-        an effect.
+        Raises ``NotFound``, ``TopicNotFound``, ``OperationNotSupported`` for a value that would
+        have an effect.
         """
         if method in ("POST", "PUT") and not unset.is_neutral(call.body):
-            raise UnsupportedFeature(
+            raise OperationNotSupported(
                 f"this version does not have {feature} yet, so {call.request.path} cannot be set "
                 "to this"
             )

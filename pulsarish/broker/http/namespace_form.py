@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.broker.http.route import checked
-from pulsarish.model.errors import InvalidArgument, Malformed, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument, Malformed, OperationNotSupported
 from pulsarish.model.policies import CAPTURES, STORED_POLICIES
 
 __all__ = ["NewNamespace", "new_namespace"]
@@ -67,8 +67,8 @@ class NewNamespace:
 def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
     """Parse the body of a new namespace.
 
-    Raises ``Malformed``, ``InvalidArgument`` (a value out of range), ``UnsupportedFeature``; each
-    names the field.
+    Raises ``Malformed``, ``InvalidArgument`` (a value out of range), ``OperationNotSupported``;
+    each names the field.
     """
     bundles: int | None = None
     policies: dict[str, Any] = {}
@@ -83,7 +83,7 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
             ):
                 raise Malformed(f"a namespace has no field {name!r}")
         elif name == CAPTURES.field:
-            raise UnsupportedFeature(
+            raise OperationNotSupported(
                 f"{name} of a new namespace: create it without, then set each rule, which needs "
                 "the right to publish to its topic"
             )
@@ -95,7 +95,7 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
             named = [value] if isinstance(value, str) else checked(list[str], value, name)
             others = [each for each in named if each != cluster]
             if others:
-                raise UnsupportedFeature(
+                raise OperationNotSupported(
                     f"{name} names {others[0]!r}: topics are not replicated beyond {cluster!r} yet"
                 )
         elif name in by_field:
@@ -112,7 +112,7 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
         elif name not in _NEUTRAL:
             raise Malformed(f"a namespace has no field {name!r}")
         elif not _is_neutral(name, value):
-            raise UnsupportedFeature(
+            raise OperationNotSupported(
                 f"this version does not have {name} yet; create the namespace without it"
             )
     return NewNamespace(bundles, policies, properties)
@@ -127,13 +127,13 @@ def _is_neutral(name: str, value: Any) -> bool:
 def _count(bundles: _Bundles) -> int | None:
     """Return the number of bundles; Apache Pulsar's clients send 0 for the default.
 
-    Raises ``UnsupportedFeature`` for bundles of unequal size.
+    Raises ``OperationNotSupported`` for bundles of unequal size.
     """
     count = bundles.num_bundles
     if bundles.boundaries is not None and count > 0:
         low = [f"0x{index * (1 << 32) // count:08x}" for index in range(count)]
         if [each.lower() for each in bundles.boundaries] not in ([*low, "0xffffffff"], []):
-            raise UnsupportedFeature(
+            raise OperationNotSupported(
                 "bundles.boundaries: bundles are of equal size; give only numBundles"
             )
     return count or None

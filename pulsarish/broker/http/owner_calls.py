@@ -104,8 +104,8 @@ class OwnerCalls:
             self._require_me(call, self.broker(call, name))
 
     def check_destination(self, bundle: Bundle, to: BrokerRegistration) -> None:
-        """Raise ``NotAllowed``, which names the rule of placement by which a broker may not have a
-        bundle of this one.
+        """Raise ``NotAllowedError``, which names the rule of placement by which a broker may not
+        have a bundle of this one.
         """
         self._ownership.check_destination(bundle, to)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.model.errors import ChecksumError, OperationNotSupported
 from pulsarish.model.topic_name import TopicName
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import as_text, encode_entry, split_entry
@@ -49,7 +49,7 @@ def captured_entry(entry: bytes, source: TopicName, *, batch_bytes_max: int) -> 
     elif not metadata.encryption_keys and metadata.num_messages_in_batch <= _BATCH_MESSAGES_MAX:
         try:
             content = _batch(metadata, content, source, batch_bytes_max)
-        except (ChecksumError, UnsupportedFeature):
+        except (ChecksumError, OperationNotSupported):
             content = bytes(payload)
     return metadata.producer_name, encode_entry(metadata, content)
 
@@ -57,7 +57,7 @@ def captured_entry(entry: bytes, source: TopicName, *, batch_bytes_max: int) -> 
 def _batch(metadata: MessageMetadata, payload: bytes, source: TopicName, bytes_max: int) -> bytes:
     """Return a batch whose messages name their topic, and note its size in ``metadata``.
 
-    Raises ``ChecksumError``, ``UnsupportedFeature``.
+    Raises ``ChecksumError``, ``OperationNotSupported``.
     """
     kind = metadata.compression
     plain = decompress(kind, payload, metadata.uncompressed_size, bytes_max=bytes_max)
@@ -75,7 +75,7 @@ def _batch(metadata: MessageMetadata, payload: bytes, source: TopicName, bytes_m
         parts += (_SIZE.pack(len(encoded)), encoded, plain[start:end])
     named = b"".join(parts)
     if len(named) > bytes_max:
-        raise UnsupportedFeature(f"a batch would have {len(named)} bytes, above {bytes_max}")
+        raise OperationNotSupported(f"a batch would have {len(named)} bytes, above {bytes_max}")
     packed = compress(kind, named)
     metadata.num_messages_in_batch = len(places)
     metadata.uncompressed_size = len(named)

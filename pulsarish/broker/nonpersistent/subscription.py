@@ -23,7 +23,7 @@ from pulsarish.broker.dispatchers.dispatcher import Dispatcher
 from pulsarish.broker.dispatchers.factory import make_dispatcher
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.policies.topic_limits import TopicLimits
-from pulsarish.model.errors import ConsumerBusy, NotAllowed, PulsarishError
+from pulsarish.model.errors import ConsumerBusy, NotAllowedError, PulsarishError
 from pulsarish.model.policies import MAX_CONSUMERS_PER_SUBSCRIPTION
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.model.subscription_type import SubscriptionType
@@ -33,9 +33,9 @@ from pulsarish.runtime.seams import Clock
 __all__ = ["NonPersistentSubscription", "not_kept"]
 
 
-def not_kept(topic: TopicName, wanted: str) -> NotAllowed:
+def not_kept(topic: TopicName, wanted: str) -> NotAllowedError:
     """Return the error for a request that needs stored messages."""
-    return NotAllowed(
+    return NotAllowedError(
         f"topic {topic} keeps no messages, so {wanted}; use a persistent topic for that"
     )
 
@@ -111,7 +111,7 @@ class NonPersistentSubscription:
     def add(self, consumer: Consumer, kind: SubscriptionType, key_shared: KeySharedPolicy) -> None:
         """Connect a consumer.
 
-        Raises ``ConsumerBusy``, ``ConsumerAssign``, or why the subscription is closed.
+        Raises ``ConsumerBusy``, ``ConsumerAssignError``, or why the subscription is closed.
         """
         if self.closed is not None:
             raise self.closed

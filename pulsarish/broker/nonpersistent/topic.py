@@ -34,7 +34,7 @@ from pulsarish.broker.publishing.producers import Queued, TopicProducers
 from pulsarish.model.errors import (
     ChecksumError,
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     PulsarishError,
     ServiceNotReady,
     SubscriptionBusy,
@@ -231,7 +231,7 @@ class NonPersistentTopic:
                 entry, metadata = read_entry(view, self.topic_limits)
                 sequence_id = metadata.sequence_id
                 check_metadata(metadata, self.topic_limits)
-            except (InvalidArgument, NotAllowed, ChecksumError) as error:
+            except (InvalidArgument, NotAllowedError, ChecksumError) as error:
                 producer.refuse(sequence_id, error)
                 request.resolve(1, size_bytes)
                 continue
@@ -310,8 +310,8 @@ class NonPersistentTopic:
         Create its subscription if it is new. It gets messages from now on, whatever start it asks
         for.
 
-        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``InvalidTopicName`` (of the subscription),
-        ``NotAllowed``, ``TooManyRequests``, or why the topic is closed.
+        Raises ``ConsumerBusy``, ``ConsumerAssignError``, ``InvalidTopicName`` (of the
+        subscription), ``NotAllowedError``, ``TooManyRequests``, or why the topic is closed.
         """
         self.check_publishable()
         if command.read_compacted:

@@ -19,7 +19,13 @@ from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata.records import BrokerRegistration, NamespacePolicies
-from pulsarish.model.errors import NotAllowed, NotOwner, PulsarishError, TopicFenced, TopicNotFound
+from pulsarish.model.errors import (
+    NotAllowedError,
+    NotOwner,
+    PulsarishError,
+    TopicFenced,
+    TopicNotFound,
+)
 from pulsarish.model.policies import INACTIVE_TOPIC
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
@@ -66,7 +72,7 @@ class NonPersistentTopics:
 
         ``on_created`` is called if this request has created it.
 
-        Raises ``NotOwner``, ``TopicNotFound``, ``NotAllowed``, ``NotFound``, ...
+        Raises ``NotOwner``, ``TopicNotFound``, ``NotAllowedError``, ``NotFound``, ...
         """
         topic = self.open.get(name.full)
         if topic is not None:
@@ -84,7 +90,7 @@ class NonPersistentTopics:
         self, name: TopicName, *, create: bool, by_use: bool, on_created: OnCreated | None = None
     ) -> NonPersistentTopic:
         if not self._config.enable_non_persistent_topics:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"topic {name}: non-persistent topics are not served here "
                 "(enable_non_persistent_topics)"
             )

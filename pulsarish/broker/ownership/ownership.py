@@ -28,7 +28,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
-from pulsarish.model.errors import MetadataUnavailable, NotAllowed, NotOwner, ServiceNotReady
+from pulsarish.model.errors import MetadataUnavailable, NotAllowedError, NotOwner, ServiceNotReady
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import (
@@ -452,7 +452,7 @@ class Ownership:
 
         ``parts``: with their ``free_versions``.
 
-        Raises ``NotOwner``, ``MetadataUnavailable``, and ``NotAllowed`` while a broker is
+        Raises ``NotOwner``, ``MetadataUnavailable``, and ``NotAllowedError`` while a broker is
         registered that knows only bundles that are equal parts.
         """
         self.check_changes()
@@ -462,7 +462,7 @@ class Ownership:
             raise NotOwner(f"this broker does not own {bundle}")
         for other in self.registry.alive.values():
             if not other.knows_splits:
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"broker {other.broker_id} is of a version that knows no splits of bundles; "
                     "upgrade it first"
                 )
@@ -578,11 +578,11 @@ class Ownership:
         )
 
     def check_destination(self, bundle: Bundle, to: BrokerRegistration) -> None:
-        """Raise ``NotAllowed``, which names the rule, if another broker may not have a bundle of
-        this one.
+        """Raise ``NotAllowedError``, which names the rule, if another broker may not have a bundle
+        of this one.
         """
         if reason := self._refusal(bundle, to):
-            raise NotAllowed(reason)
+            raise NotAllowedError(reason)
 
     def permitted(
         self, bundle: Bundle, brokers: Sequence[BrokerRegistration]

@@ -41,7 +41,7 @@ from pulsarish.model.errors import (
     InvalidArgument,
     LimitReached,
     MetadataUnavailable,
-    NotAllowed,
+    NotAllowedError,
     NotEmpty,
     NotFound,
     NotOwner,
@@ -680,7 +680,8 @@ class Namespaces:
 
         Return the number of partitions of its partitioned topic; ``None``: it is not a partition.
 
-        Raises ``TopicNotFound``, ``NotAllowed``, ``NotFound`` (the namespace), ``LimitReached``.
+        Raises ``TopicNotFound``, ``NotAllowedError``, ``NotFound`` (the namespace),
+        ``LimitReached``.
         """
         return await self.check_beside(name, await self.partitions(name.partitioned))
 
@@ -698,7 +699,7 @@ class Namespaces:
                 )
             return count
         if count is not None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{name} is a partitioned topic with {count} partitions; use those, "
                 f"{name.with_partition(0)} and on"
             )

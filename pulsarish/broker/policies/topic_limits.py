@@ -21,7 +21,7 @@ from pulsarish.model import policies as model
 from pulsarish.model.errors import (
     ConsumerBusy,
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     ProducerBusy,
     PulsarishError,
     SubscriptionNotFound,
@@ -255,10 +255,10 @@ class TopicLimits:
             )
 
     def check_delay(self, due_ms: int) -> None:
-        """Check the delivery time of a delayed message. Raises ``NotAllowed``."""
+        """Check the delivery time of a delayed message. Raises ``NotAllowedError``."""
         limit_ms = self.policies[model.DELAYED_DELIVERY].max_delay_ms
         if 0 < limit_ms < due_ms - self._clock.wall_ms():
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the message is to be delivered more than {limit_ms} ms from now, the limit of "
                 f"topic {self._name} (delayed_delivery)"
             )
@@ -284,7 +284,7 @@ class TopicLimits:
     def check_consumer(self, there: int, command: Subscribe) -> None:
         """Check that a topic with ``there`` consumers on all subscriptions accepts another one.
 
-        Raises ``ConsumerBusy``, ``NotAllowed``.
+        Raises ``ConsumerBusy``, ``NotAllowedError``.
         """
         limit = self.policies[model.MAX_CONSUMERS_PER_TOPIC]
         if 0 < limit <= there:
@@ -294,7 +294,7 @@ class TopicLimits:
             )
         enabled = self.policies[model.SUBSCRIPTION_TYPES_ENABLED]
         if enabled and command.type.title not in enabled:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"topic {self._name} allows subscriptions of type {', '.join(enabled)} "
                 "(subscription_types_enabled),"
                 f" not {command.type.title}"
@@ -315,11 +315,11 @@ class TopicLimits:
     def check_subscription(self, there: int) -> None:
         """Check that a topic with ``there`` subscriptions accepts another one.
 
-        Raises ``NotAllowed``, which clients do not retry.
+        Raises ``NotAllowedError``, which clients do not retry.
         """
         limit = self.policies[model.MAX_SUBSCRIPTIONS_PER_TOPIC]
         if 0 < limit <= there:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"topic {self._name} has reached max_subscriptions_per_topic ({limit}): delete a "
                 "subscription, or raise the limit"
             )

@@ -29,7 +29,7 @@ from pulsarish.model.errors import (
     ChecksumError,
     DeduplicationUncertain,
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     PulsarishError,
     ServiceNotReady,
     TopicFenced,
@@ -298,7 +298,7 @@ class TopicPublishing:
                 self._close_producer(producer, damaged)
                 request.resolve(1, size_bytes)
                 continue
-            except (InvalidArgument, NotAllowed, DeduplicationUncertain) as error:
+            except (InvalidArgument, NotAllowedError, DeduplicationUncertain) as error:
                 producer.refuse(sequence_id, error)
                 request.resolve(1, size_bytes)
                 continue

@@ -14,7 +14,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.entry_caches import EntryCaches
 from pulsarish.managed_ledger.followed_log import FollowedLog
 from pulsarish.metadata.record_store import Records
-from pulsarish.model.errors import NotAllowed, PulsarishError, ServiceNotReady, TooManyRequests
+from pulsarish.model.errors import NotAllowedError, PulsarishError, ServiceNotReady, TooManyRequests
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
@@ -69,12 +69,12 @@ class Replicas:
     async def get(self, topic: str) -> ServedTopic:
         """Return the topic to read here: the owned one, or a replica, opened if necessary.
 
-        Raises ``TopicNotFound``, ``NotAllowed`` for a topic that stores nothing,
+        Raises ``TopicNotFound``, ``NotAllowedError`` for a topic that stores nothing,
         ``TooManyRequests`` at ``replica_topics_max``, and the errors of ``FollowedLog.open``.
         """
         name = TopicName.parse(topic)
         if not name.persistent:
-            raise NotAllowed(f"topic {name} stores nothing, so it has no replicas")
+            raise NotAllowedError(f"topic {name} stores nothing, so it has no replicas")
         if (mine := self._owned.get(name.full)) is not None:
             return mine
         if (known := self.open.get(name.full)) is not None:

@@ -23,7 +23,7 @@ from pulsarish.broker.subscriptions.new_entries import NewEntries
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.subscriptions.subscriptions import start_of
 from pulsarish.managed_ledger.followed_log import FollowedLog
-from pulsarish.model.errors import NotAllowed, PulsarishError, ServiceNotReady
+from pulsarish.model.errors import NotAllowedError, PulsarishError, ServiceNotReady
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.containment import Scope, ScopeKind, contained
@@ -138,16 +138,16 @@ class ReplicaTopic:
     ) -> tuple[Subscription, Consumer]:
         """Connect a reader.
 
-        Raises ``NotAllowed`` for anything but a reader, ``InvalidPosition``, ``ConsumerBusy``,
+        Raises ``NotAllowedError`` for anything but a reader, ``InvalidPosition``, ``ConsumerBusy``,
         ``TooManyRequests``, the errors of the log when it searches for a time, or why the replica
         is closed.
         """
         if command.durable:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"a replica of {self.name} has no durable subscriptions: leave replica out"
             )
         if command.read_compacted:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"a replica of {self.name} has no compacted view: leave replica out, and the owner "
                 "serves the view and then the log, or read_compacted, and the replica serves the "
                 "whole log"
@@ -220,8 +220,10 @@ class ReplicaTopic:
     def kept_bytes(self) -> int:
         return self.log.size_bytes
 
-    def _owners(self, what: str) -> NotAllowed:
-        return NotAllowed(f"{what} needs the owner of {self.name}, and this broker has a replica")
+    def _owners(self, what: str) -> NotAllowedError:
+        return NotAllowedError(
+            f"{what} needs the owner of {self.name}, and this broker has a replica"
+        )
 
     async def open_producer(
         self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued

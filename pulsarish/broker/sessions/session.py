@@ -103,7 +103,7 @@ class TopicSource(Protocol):
     async def replica(self, name: str) -> ServedTopic:
         """Return the topic for readers; another broker may own it.
 
-        Raises ``TopicNotFound``, ``InvalidTopicName``, ``NotAllowed``, ``TooManyRequests``.
+        Raises ``TopicNotFound``, ``InvalidTopicName``, ``NotAllowedError``, ``TooManyRequests``.
         """
         ...
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.model.errors import ChecksumError, OperationNotSupported
 from pulsarish.model.filter_terms import FilteredMessage
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import as_text, split_entry
@@ -215,7 +215,7 @@ def unpacked_batch(metadata: MessageMetadata, payload: memoryview) -> bytes | No
             metadata.uncompressed_size,
             bytes_max=_UNPACKED_BYTES_MAX,
         )
-    except (ChecksumError, UnsupportedFeature):
+    except (ChecksumError, OperationNotSupported):
         return None
 
 

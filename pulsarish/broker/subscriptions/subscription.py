@@ -39,7 +39,7 @@ from pulsarish.model.errors import (
     ConsumerBusy,
     InvalidArgument,
     InvalidPosition,
-    NotAllowed,
+    NotAllowedError,
     PulsarishError,
     ServiceNotReady,
 )
@@ -192,11 +192,11 @@ class Subscription:
     def check_filter(self, properties: Mapping[str, str]) -> None:
         """Check that a consumer may subscribe with these subscription properties.
 
-        Raises ``NotAllowed`` when they have another filter than the subscription, or the
+        Raises ``NotAllowedError`` when they have another filter than the subscription, or the
         subscription has one that cannot be read here.
         """
         if self._filter_error:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the filter of subscription {self.name!r} cannot be used: {self._filter_error}; "
                 "set another, or remove it"
             )
@@ -204,7 +204,7 @@ class Subscription:
         found = self.cursor.subscription_properties.get(FILTER_PROPERTY)
         if wanted is not None and wanted != found:
             has = "no filter" if found is None else f"the filter {found!r}"
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"subscription {self.name!r} has {has}, and the consumer asks for {wanted!r}; "
                 "subscribe with the same or without one, or have it changed (pulsarish "
                 "subscriptions set-filter)"
@@ -244,7 +244,7 @@ class Subscription:
     ) -> None:
         """Connect a consumer.
 
-        Raises ``ConsumerBusy``, ``ConsumerAssign``, or why the subscription is closed.
+        Raises ``ConsumerBusy``, ``ConsumerAssignError``, or why the subscription is closed.
         """
         if self.closed is not None:
             raise self.closed
@@ -344,8 +344,8 @@ class Subscription:
 
         A requested receipt goes to the consumer's outlet once they are durable.
 
-        Raises ``InvalidPosition``, ``NotAllowed`` (cumulative on shared), ``InvalidArgument``, or
-        why the subscription is closed.
+        Raises ``InvalidPosition``, ``NotAllowedError`` (cumulative on shared), ``InvalidArgument``,
+        or why the subscription is closed.
         """
         if self.closed is not None:
             raise self.closed

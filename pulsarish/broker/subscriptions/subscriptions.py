@@ -196,8 +196,8 @@ class TopicSubscriptions:
     ) -> tuple[Subscription, Consumer]:
         """Connect a consumer. Create its subscription if it is new.
 
-        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``NotAllowed``, ``TooManyRequests``, the
-        errors of ``create``, and those of the log when it searches for a time.
+        Raises ``ConsumerBusy``, ``ConsumerAssignError``, ``NotAllowedError``, ``TooManyRequests``,
+        the errors of ``create``, and those of the log when it searches for a time.
         """
         self._topic_limits.check_subscribe_rate(command, address)
         subscription = self.by_name.get(command.subscription)

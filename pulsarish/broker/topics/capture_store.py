@@ -34,7 +34,7 @@ from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import (
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     NotOwner,
     PulsarishError,
     ServiceNotReady,
@@ -108,7 +108,7 @@ class _Outcomes:
 
         An error that does not come from the entry itself is one of the whole request.
         """
-        if error is not None and not isinstance(error, (InvalidArgument, NotAllowed)):
+        if error is not None and not isinstance(error, (InvalidArgument, NotAllowedError)):
             self.failed(error)
             return
         if error is not None:
@@ -119,7 +119,7 @@ class _Outcomes:
             self.done.set()
 
     def refused_for_good(self, index: int, error: PulsarishError) -> None:
-        self.landed(index, NotAllowed(str(error)))
+        self.landed(index, NotAllowedError(str(error)))
 
     def failed(self, error: PulsarishError) -> None:
         self.error = self.error or error

@@ -13,7 +13,7 @@ from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import InvalidArgument, NotAllowed, PulsarishError
+from pulsarish.model.errors import InvalidArgument, NotAllowedError, PulsarishError
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
@@ -58,13 +58,13 @@ class Drain:
         ``to``: the broker that gets all bundles. What it cannot take stays here, and is tried
         again.
 
-        Raises ``NotAllowed`` when no other broker takes bundles, or ``to`` takes none or may not
-        have one of them by the rules of placement; and ``InvalidArgument`` when it is this one.
+        Raises ``NotAllowedError`` when no other broker takes bundles, or ``to`` takes none or may
+        not have one of them by the rules of placement; and ``InvalidArgument`` when it is this one.
         """
         if to is not None:
             self._check(to)
         if self._ownership.least_loaded() is None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 "no other broker takes bundles: start another one, or end its drain, before this "
                 "one is drained"
             )
@@ -82,7 +82,7 @@ class Drain:
                 f"broker {to.broker_id} cannot be drained to itself: name another broker, or none"
             )
         if not ownership.takes_bundles(to):
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"broker {to.broker_id} takes no bundles: it drains, stops or does not answer; "
                 "name another broker, or none"
             )

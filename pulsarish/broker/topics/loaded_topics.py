@@ -227,7 +227,8 @@ class LoadedTopics:
 
         ``through``: the metadata access to use, for a caller with a metadata budget of its own.
 
-        Raises ``AlreadyExists``, ``NotFound`` (the namespace), ``NotAllowed``, ``TopicNotFound``.
+        Raises ``AlreadyExists``, ``NotFound`` (the namespace), ``NotAllowedError``,
+        ``TopicNotFound``.
         """
         records = through or self._records
         await self._namespaces.through(records).check_creatable(name)

@@ -299,8 +299,8 @@ class Topic:
     ) -> tuple[Subscription, Consumer]:
         """Connect a consumer. Create its subscription if it is new.
 
-        Raises the errors of ``TopicSubscriptions.subscribe`` and ``note_used``, ``NotAllowed`` for
-        a compacted read that is impossible, or why the topic is closed.
+        Raises the errors of ``TopicSubscriptions.subscribe`` and ``note_used``, ``NotAllowedError``
+        for a compacted read that is impossible, or why the topic is closed.
         """
         self.check_open()
         check_compacted_read(command)

@@ -52,7 +52,7 @@ from pulsarish.metadata.id_counter import ID_GAP_MAX
 from pulsarish.metadata.records import RestoredTree
 from pulsarish.model.errors import (
     AlreadyExists,
-    NotAllowed,
+    NotAllowedError,
     NotFound,
     PulsarishError,
 )
@@ -229,14 +229,16 @@ def _back_up_scheduled(url: str, directory: Path, keep: int, output: str) -> Non
 
 @contextmanager
 def _only_one(directory: Path) -> Iterator[None]:
-    """Hold the lock of a schedule's directory. Raises ``NotAllowed`` when another process has
+    """Hold the lock of a schedule's directory. Raises ``NotAllowedError`` when another process has
     it.
     """
     with open(directory / ".lock", "wb", opener=_open_private) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise NotAllowed(f"another process makes backups into {directory} already") from None
+            raise NotAllowedError(
+                f"another process makes backups into {directory} already"
+            ) from None
         yield
 
 

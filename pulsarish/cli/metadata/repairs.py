@@ -41,7 +41,7 @@ from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.tree_age import confirm_tree, why_older
 from pulsarish.model.errors import (
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
 )
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.rocks.index import accept_index_loss, look_at_index
@@ -194,18 +194,18 @@ def confirm(url: str, delete_unknown: bool, bookies: BookieFiles) -> None:
         say("this tree was not restored, or is confirmed already: nothing to do")
         return
     if found.older:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{why_older(found)} {url}, then run pulsarish metadata audit {url}, then run this "
             "command again: it gives up ledgers that the tree does not name"
         )
     if not found.restored_ms:
-        raise NotAllowed(
+        raise NotAllowedError(
             "the restore or the rebuild has not finished: run it again as before, then confirm it"
         )
     stock = run(_stock(url, bookies))
     if (stock.silent or stock.unknown or stock.elsewhere) and not delete_unknown:
         _print_stock(stock)
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{len(stock.unknown)} ledgers are not named by this tree, {len(stock.elsewhere)} may "
             f"continue on other bookies, {len(stock.silent)} bookies did not answer: "
             "--delete-unknown gives all of that up forever"
@@ -249,11 +249,13 @@ def cut(directory: str, last_write: int | None) -> None:
             try:
                 await check_cut_is_finished(parts.files, directory)
                 if not look.missing:
-                    raise NotAllowed(f"the tree in {directory} is complete: nothing was changed")
+                    raise NotAllowedError(
+                        f"the tree in {directory} is complete: nothing was changed"
+                    )
             except CutNotFinished:
                 say(f"finished an earlier, interrupted cut of {directory}")
             if look.missing and last_write is None:
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"in the tree in {directory} {look.missing}. Nothing was changed; to give up "
                     f"what is missing: pulsarish metadata cut {directory} --last-write "
                     f"{look.last_write}"

@@ -17,7 +17,7 @@ from pulsarish.bookie.inspection.directories import Damage, Inspected, directori
 from pulsarish.bookie.unlisted_volumes import with_unlisted
 from pulsarish.cli.output import print_line, say
 from pulsarish.cli.server_options import config_options, load_config
-from pulsarish.model.errors import InvalidArgument, NotAllowed, NotFound
+from pulsarish.model.errors import InvalidArgument, NotAllowedError, NotFound
 from pulsarish.model.printable import printable_json
 from pulsarish.runtime.files import ReadOnlyFiles
 from pulsarish.runtime.lanes import Lanes, OutsideWork
@@ -160,12 +160,12 @@ def inspect(config: BookieConfig, work: Callable[[Inspected], Awaitable[T]]) -> 
 def run_locked(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work that locks the directories of a bookie, and return what it returns.
 
-    Raises ``NotAllowed`` while the bookie runs.
+    Raises ``NotAllowedError`` while the bookie runs.
     """
     try:
         return asyncio.run(work)
     except Locked as error:
-        raise NotAllowed(str(error)) from None
+        raise NotAllowedError(str(error)) from None
 
 
 class Rows:

@@ -205,8 +205,8 @@ class AsyncConsumer(_Receiving):
         Returns when the copy is stored. After a crash before the acknowledgement both come.
         ``properties`` are added to the message's own. Needs ``retry_enabled``.
 
-        Raises ``InvalidArgument``, ``NotAllowed``, and the errors of ``AsyncProducer.send``; then
-        the message is not acknowledged, and is delivered again.
+        Raises ``InvalidArgument``, ``NotAllowedError``, and the errors of ``AsyncProducer.send``;
+        then the message is not acknowledged, and is delivered again.
         """
         await self._consuming.reconsume_later(message, delay, properties)
         await self.acknowledge(message)

@@ -257,8 +257,8 @@ class Consumer(_Receiving):
         Returns when the copy is stored. After a crash before the acknowledgement both come.
         ``properties`` are added to the message's own. Needs ``retry_enabled``.
 
-        Raises ``InvalidArgument``, ``NotAllowed``, and the errors of ``Producer.send``; then the
-        message is not acknowledged, and is delivered again.
+        Raises ``InvalidArgument``, ``NotAllowedError``, and the errors of ``Producer.send``; then
+        the message is not acknowledged, and is delivered again.
         """
         self._check()
         self._background.run(self._consuming.reconsume_later(message, delay, properties))

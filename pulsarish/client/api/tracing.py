@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument, OperationNotSupported
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.extras import install_command
 
@@ -32,7 +32,7 @@ try:
     )
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError:
-    raise UnsupportedFeature(
+    raise OperationNotSupported(
         f"tracing needs the API of OpenTelemetry: {install_command('otel')}"
     ) from None
 

@@ -31,7 +31,7 @@ from pulsarish.model.errors import (
     AuthorizationError,
     ConnectError,
     InvalidConfiguration,
-    NotAllowed,
+    NotAllowedError,
     OperationNotSupported,
     PulsarishError,
     ServiceNotReady,
@@ -57,12 +57,12 @@ _PATH: Final = "/lookup/v2/native-urls"
 _REFUSALS: Final[dict[int, type[PulsarishError]]] = {
     pb.AUTHENTICATION_ERROR: AuthenticationError,
     pb.AUTHORIZATION_ERROR: AuthorizationError,
-    pb.NOT_ALLOWED_ERROR: NotAllowed,
+    pb.NOT_ALLOWED_ERROR: NotAllowedError,
 }
 _STATUSES: Final[dict[int, type[PulsarishError]]] = {
     401: AuthenticationError,
     403: AuthorizationError,
-    412: NotAllowed,
+    412: NotAllowedError,
 }
 
 
@@ -101,7 +101,7 @@ class ServiceFinder:
         """Return the answer of the first host that has one.
 
         Raises ``OperationNotSupported`` for a broker of Apache Pulsar, ``AuthenticationError``,
-        ``AuthorizationError`` or ``NotAllowed`` for a refusal, ``ConnectError`` when no host
+        ``AuthorizationError`` or ``NotAllowedError`` for a refusal, ``ConnectError`` when no host
         answers.
         """
         ask = self._ask_by_http if self._url.is_http else self._ask_broker

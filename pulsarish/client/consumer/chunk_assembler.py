@@ -15,7 +15,7 @@ from typing import Final
 
 from pulsarish.client.consumer.redelivery import EntryKey
 from pulsarish.client.messages.message import UNPACKED_BYTES_MAX, Entry
-from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.model.errors import ChecksumError, OperationNotSupported
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import ENCRYPTION_TAG_BYTES, split_entry
 
@@ -106,8 +106,8 @@ class ChunkAssembler:
 
         Returns the whole message as an entry at the position of its last chunk, or ``None``.
 
-        Raises ``ChecksumError`` for chunks that contradict each other, ``UnsupportedFeature`` for a
-        message that is too large.
+        Raises ``ChecksumError`` for chunks that contradict each other, ``OperationNotSupported``
+        for a message that is too large.
         """
         key = (entry.ledger_id, entry.entry_id)
         _, payload = split_entry(entry.data)
@@ -118,7 +118,7 @@ class ChunkAssembler:
                 f"{metadata.num_chunks_from_msg}"
             )
         if total > UNPACKED_BYTES_MAX:
-            raise UnsupportedFeature(
+            raise OperationNotSupported(
                 f"a message in chunks announces {total} bytes; at most {UNPACKED_BYTES_MAX} are "
                 "put together here"
             )

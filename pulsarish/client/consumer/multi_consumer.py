@@ -25,10 +25,9 @@ from pulsarish.model.errors import (
     AlreadyClosed,
     InvalidArgument,
     InvalidConfiguration,
-    NotAllowed,
+    NotAllowedError,
     OperationNotSupported,
     PulsarishError,
-    UnsupportedFeature,
 )
 from pulsarish.model.topic_name import TopicName
 
@@ -223,7 +222,7 @@ class MultiConsumer:
         """Store a copy of a message that comes after ``delay``, a ``timedelta``. The caller then
         acknowledges the message.
 
-        Raises ``InvalidArgument``, ``NotAllowed``, or why the copy was not stored.
+        Raises ``InvalidArgument``, ``NotAllowedError``, or why the copy was not stored.
         """
         self.check_open()
         check_type("message", message, Message, "a Message that was received")
@@ -237,7 +236,7 @@ class MultiConsumer:
             )
         added = check_mapping("properties", properties)
         if self.options.retry_topic is None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 "reconsume_later needs a retry letter topic: subscribe with retry_enabled=True"
             )
         acks = self._child(message.message_id()).acks
@@ -320,11 +319,11 @@ def _check_partitioned_reader(options: ConsumerOptions) -> None:
     if options.start in (None, MessageId.earliest, MessageId.latest):
         if not options.checkpoint_topic and not options.replica:
             return
-        raise UnsupportedFeature(
+        raise OperationNotSupported(
             "checkpoint_topic and replica are not supported for readers of partitioned topics: "
             f"read the partitions of {options.topics[0]}"
         )
-    raise NotAllowed(
+    raise NotAllowedError(
         f"start_message_id {options.start} is a place in one partition: begin with "
         f"MessageId.earliest or latest, or read that partition of {options.topics[0]}"
     )

@@ -26,7 +26,7 @@ from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.model.errors import (
     AlreadyClosed,
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     PulsarishError,
     TopicNotFound,
     UnknownError,
@@ -336,7 +336,7 @@ class PatternConsumer(MultiConsumer):
 
     async def last_message_id(self) -> MessageId:
         self.check_open()
-        raise NotAllowed(
+        raise NotAllowedError(
             "get_last_message_id needs a single topic: subscribe to one topic to ask for its last "
             "message"
         )

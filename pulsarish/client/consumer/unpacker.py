@@ -15,7 +15,7 @@ from pulsarish.client.enums import ConsumerCryptoFailureAction
 from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.message import Entry, Message
-from pulsarish.model.errors import ChecksumError, CryptoError, UnsupportedFeature
+from pulsarish.model.errors import ChecksumError, CryptoError, OperationNotSupported
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock
@@ -101,7 +101,7 @@ class Unpacker:
                     f"{first.ledger_id}:{first.entry_id} of {self._topic}", error
                 )
                 return 0
-            except (ChecksumError, UnsupportedFeature) as error:
+            except (ChecksumError, OperationNotSupported) as error:
                 # Its checksum holds, so the producer wrote it so: it is shown in the log and left
                 # unacknowledged, for a client that can.
                 _log.error("entry cannot be read", topic=self._topic, reason=error)

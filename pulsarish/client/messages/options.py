@@ -2,8 +2,8 @@
 options of consumers share.
 
 Names, meanings and defaults are Apache Pulsar's. An option that this version does not support
-raises ``UnsupportedFeature``. A value that makes no sense raises ``InvalidArgument``, which names
-the field.
+raises ``OperationNotSupported``. A value that makes no sense raises ``InvalidArgument``, which
+names the field.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.security_options import security_of
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.client.service_url import parse_service_url
-from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument, OperationNotSupported
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.runtime.client_loggers import AnyLogger, check_logger
@@ -70,7 +70,7 @@ def unsupported(given: Mapping[str, object], **supported: tuple[object, str]) ->
     """
     for name, (harmless, instead) in supported.items():
         if given[name] != harmless:
-            raise UnsupportedFeature(f"{name}={given[name]!r} is not supported yet: {instead}")
+            raise OperationNotSupported(f"{name}={given[name]!r} is not supported yet: {instead}")
 
 
 def topics_of(topic: object) -> list[TopicName]:
@@ -343,7 +343,7 @@ class ProducerOptions:
         self.message_router = message_router
         check_type("hashing_scheme", hashing_scheme, HashingScheme, "a pulsarish.HashingScheme")
         if hashing_scheme is HashingScheme.BoostHash:
-            raise UnsupportedFeature(
+            raise OperationNotSupported(
                 "hashing_scheme BoostHash is not supported: use HashingScheme.JavaStringHash or "
                 "Murmur3_32Hash"
             )

@@ -23,9 +23,9 @@ from pulsarish.client.schemas.schema import message_key
 from pulsarish.model.errors import (
     AlreadyClosed,
     InvalidArgument,
+    OperationNotSupported,
     ProducerQueueIsFull,
     PulsarishError,
-    UnsupportedFeature,
 )
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class PartitionedProducer:
         """Return the payload, the extras and the sequence id of a message.
 
         ``beside``: the arguments of ``extras_or_none``. Raises ``InvalidArgument`` or
-        ``UnsupportedFeature``.
+        ``OperationNotSupported``.
         """
         payload = self.encode(content)
         extras = self.extras_or_none(*beside)
@@ -179,13 +179,13 @@ class PartitionedProducer:
     ) -> Extras | None:
         """Return what accompanies the content, ``None`` when nothing does.
 
-        Raises ``InvalidArgument`` or ``UnsupportedFeature``.
+        Raises ``InvalidArgument`` or ``OperationNotSupported``.
         """
         if disable_replication is not None:
             # There is one cluster, so a message stays in it anyway.
             check_flag("disable_replication", disable_replication)
         if replication_clusters:
-            raise UnsupportedFeature(
+            raise OperationNotSupported(
                 "replication_clusters is not supported: there is one cluster; leave it out"
             )
         given = (

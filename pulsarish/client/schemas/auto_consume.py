@@ -13,7 +13,7 @@ from pulsarish.client.schemas.key_value import key_value_decoder, key_value_part
 from pulsarish.client.schemas.protobuf import protobuf_decoder
 from pulsarish.client.schemas.schema import Decode, StringSchema
 from pulsarish.model import schema as model
-from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument, OperationNotSupported
 from pulsarish.model.schema import SchemaType
 
 __all__ = ["AutoConsumeSchema"]
@@ -53,7 +53,7 @@ class AutoConsumeSchema:
     def reader_for(self, writer: model.Schema) -> Decode:
         """Return how to decode messages that were written with a schema.
 
-        Raises ``UnsupportedFeature`` for a type that this client does not decode.
+        Raises ``OperationNotSupported`` for a type that this client does not decode.
         """
         match writer.type:
             case SchemaType.AVRO:
@@ -74,7 +74,7 @@ class AutoConsumeSchema:
             case SchemaType.NONE:
                 return self.decode
             case kind:
-                raise UnsupportedFeature(
+                raise OperationNotSupported(
                     f"this client does not read messages of schema type {kind.name}: read them "
                     "with data()"
                 )

@@ -21,7 +21,7 @@ from pulsarish.client.schemas.records import Record
 from pulsarish.client.schemas.schema import Decode
 from pulsarish.model import schema as model
 from pulsarish.model.avro import parse_avro
-from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument, OperationNotSupported
 from pulsarish.model.schema import SchemaType
 from pulsarish.runtime.extras import install_command
 
@@ -47,7 +47,9 @@ def _fastavro() -> Any:
     try:
         return importlib.import_module("fastavro")
     except ImportError:
-        raise UnsupportedFeature(f"AvroSchema needs fastavro: {install_command('avro')}") from None
+        raise OperationNotSupported(
+            f"AvroSchema needs fastavro: {install_command('avro')}"
+        ) from None
 
 
 def _parsed(definition: Any, what: str) -> Any:
@@ -102,7 +104,7 @@ class AvroSchema:
     def __init__(
         self, record_cls: Any = None, schema_definition: Mapping[str, Any] | None = None
     ) -> None:
-        """Raises ``InvalidArgument`` for a type that Avro cannot express, ``UnsupportedFeature``
+        """Raises ``InvalidArgument`` for a type that Avro cannot express, ``OperationNotSupported``
         without fastavro.
         """
         if record_cls is None and schema_definition is None:

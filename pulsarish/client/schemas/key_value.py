@@ -20,7 +20,7 @@ from pulsarish.client.schemas.schema import (
     schema_info,
 )
 from pulsarish.model import schema as model
-from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument, OperationNotSupported
 from pulsarish.model.schema import KEY_VALUE_ENCODING, SchemaType, join_key_value, split_key_value
 
 __all__ = [
@@ -91,7 +91,7 @@ class KeyValueSchema:
         """Return how to decode what was written with another version of either part, or another
         encoding.
 
-        Raises ``InvalidArgument``, ``UnsupportedFeature``.
+        Raises ``InvalidArgument``, ``OperationNotSupported``.
         """
         parts = key_value_parts(writer)
         decodes = [
@@ -120,7 +120,7 @@ def key_value_parts(writer: model.Schema) -> tuple[model.Schema, model.Schema]:
 def key_value_decoder(writer: model.Schema, key: Decode, value: Decode) -> Decode:
     """Return how to decode pairs of a schema, from a decoder for each part.
 
-    Raises ``UnsupportedFeature`` for another encoding.
+    Raises ``OperationNotSupported`` for another encoding.
     """
     match writer.properties.get(KEY_VALUE_ENCODING, KeyValueEncodingType.INLINE.value):
         case KeyValueEncodingType.INLINE.value:
@@ -132,7 +132,7 @@ def key_value_decoder(writer: model.Schema, key: Decode, value: Decode) -> Decod
                 )
             )
         case encoding:
-            raise UnsupportedFeature(
+            raise OperationNotSupported(
                 f"this client does not read key and value in the encoding {encoding}: read them "
                 "with partition_key() and data()"
             )

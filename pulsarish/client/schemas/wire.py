@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pulsarish.client.schemas.schema import Schema, schema_info
 from pulsarish.model import schema as model
-from pulsarish.model.errors import UnsupportedFeature
+from pulsarish.model.errors import OperationNotSupported
 from pulsarish.model.schema import SchemaType
 from pulsarish.wire._pb import broker_pb2 as pb
 
@@ -24,10 +24,10 @@ def schema_message(schema: Schema) -> pb.Schema | None:
 def schema_from(message: pb.Schema) -> model.Schema:
     """Return the schema of a broker's message.
 
-    Raises ``UnsupportedFeature`` for a type of a newer version.
+    Raises ``OperationNotSupported`` for a type of a newer version.
     """
     try:
         kind = SchemaType(message.type)
     except ValueError:
-        raise UnsupportedFeature(f"this client knows no schema of type {message.type}") from None
+        raise OperationNotSupported(f"this client knows no schema of type {message.type}") from None
     return model.Schema(kind, message.data, message.name, dict(message.properties))

@@ -19,7 +19,7 @@ from pulsarish.model.errors import (
     InvalidArgument,
     NoSuchEntry,
     NoSuchLedger,
-    NotAllowed,
+    NotAllowedError,
     ServiceNotReady,
     error_from_code,
 )
@@ -42,9 +42,9 @@ async def check_lost(
         given_up: instance ids of bookies that the operator gives up. Their silence and their errors
             count as "not there".
 
-    Raises ``NotAllowed`` naming an entry that can be read, ``EntryUnknown`` naming the bookies that
-    may have one, ``ServiceNotReady`` for a ledger that is not closed, ``InvalidArgument`` for a
-    range outside of it.
+    Raises ``NotAllowedError`` naming an entry that can be read, ``EntryUnknown`` naming the bookies
+    that may have one, ``ServiceNotReady`` for a ledger that is not closed, ``InvalidArgument`` for
+    a range outside of it.
     """
     if metadata.state is not LedgerState.CLOSED:
         raise ServiceNotReady(
@@ -107,7 +107,7 @@ async def _may_have(
 ) -> str:
     """Say why this member may have one of the entries; empty when it says that it has none.
 
-    Raises ``NotAllowed`` when it has one.
+    Raises ``NotAllowedError`` when it has one.
     """
     control, ledger_id = pool.control, metadata.ledger_id
     try:
@@ -144,13 +144,13 @@ async def _may_have(
 async def _ask(pool: BookiePool, member: str, ledger_id: int, entry_id: int) -> str:
     """Say why the member may have the entry; empty when it says no.
 
-    Raises ``NoAnswer``, and ``NotAllowed`` when the member has it.
+    Raises ``NoAnswer``, and ``NotAllowedError`` when the member has it.
     """
     answer = await pool.control.recovery_read(member, ledger_id, entry_id, entry_id, 1)
     try:
         if answer.records:
             decode_entry_record(answer.records[0], ledger_id, entry_id)
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"entry {entry_id} of ledger {ledger_id} is not lost: {member} has it; skip only "
                 "what no bookie has"
             )

@@ -39,7 +39,7 @@ from pulsarish.model.errors import (
     CorruptData,
     InvalidArgument,
     MetadataUnavailable,
-    NotAllowed,
+    NotAllowedError,
     NotFound,
 )
 from pulsarish.model.ledger_metadata import PurposeKind
@@ -123,10 +123,10 @@ class Rebuild:
     async def run(self) -> RebuildReport:
         """Make what is absent.
 
-        Raises ``NotAllowed`` while brokers are registered, a restore is not finished, or bookies
-        are missing that ledgers name; ``InvalidArgument`` for bookies of several clusters, or of
-        another one than the tree; ``NotFound`` when bookies know nothing; ``CorruptData`` when the
-        tree is not right afterwards; ``MetadataUnavailable``.
+        Raises ``NotAllowedError`` while brokers are registered, a restore is not finished, or
+        bookies are missing that ledgers name; ``InvalidArgument`` for bookies of several clusters,
+        or of another one than the tree; ``NotFound`` when bookies know nothing; ``CorruptData``
+        when the tree is not right afterwards; ``MetadataUnavailable``.
         """
         report, plan, there = await self._plan()
         await self._mark(is_finished=False)
@@ -206,7 +206,7 @@ class Rebuild:
         if data := there.get(paths.RESTORED):
             mark = decode_record(data, RestoredTree, paths.RESTORED)
             if not mark.restored_ms and mark.backup_sha256 not in ("", REBUILT):
-                raise NotAllowed(
+                raise NotAllowedError(
                     "a restore of this tree is not finished: run it again with the same file first"
                 )
 
@@ -214,7 +214,7 @@ class Rebuild:
         brokers = await self._reader.children(paths.BROKERS)
         if brokers:
             names = ", ".join(path.rpartition("/")[2] for path in brokers)
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"brokers are registered in the tree ({names}): stop all brokers, then rebuild"
             )
 
@@ -222,7 +222,7 @@ class Rebuild:
         """Return members that neither the tree nor the bookies given know.
 
         Their copies may be the newest, and only bookies with a cookie are asked before an open
-        ledger is closed. Raises ``NotAllowed`` unless all of them are given up.
+        ledger is closed. Raises ``NotAllowedError`` unless all of them are given up.
         """
         known = {bookie.cookie.instance_id for bookie in self._bookies} | {
             decode_record(data, Cookie, path).instance_id
@@ -240,7 +240,7 @@ class Rebuild:
         )
         missing = [each for each in absent if each not in self._without]
         if missing:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"ledgers name bookies that were not given: {', '.join(missing[:_NAMES_SHOWN])}. "
                 "Give their directories or saved records with --bookie, too; of one whose disks "
                 f"are lost: --without {missing[0]}"

@@ -27,7 +27,7 @@ from pulsarish.metadata.backup.file_format import Backup
 from pulsarish.metadata.id_counter import next_id_above
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import AgeRecord, LedgerIds, RestoredTree
-from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowed, NotEmpty
+from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowedError, NotEmpty
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import Clock, Conflict, Op
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -149,8 +149,8 @@ class Restore:
     async def run(self, *, force: bool) -> int:
         """Make the tree equal to the backup. Return how many nodes it has.
 
-        Raises ``NotAllowed`` while brokers are registered, ``NotEmpty`` for a target with other
-        data unless ``force``, ``CorruptData`` when the tree is not right afterwards,
+        Raises ``NotAllowedError`` while brokers are registered, ``NotEmpty`` for a target with
+        other data unless ``force``, ``CorruptData`` when the tree is not right afterwards,
         ``MetadataUnavailable``.
         """
         wanted = _wanted_tree(self._backup)
@@ -203,7 +203,7 @@ class Restore:
         brokers = await self._reader.children(paths.BROKERS)
         if brokers:
             names = ", ".join(path.rpartition("/")[2] for path in brokers)
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"brokers are registered in the target ({names}): they remember versions of "
                 "nodes, which a restore changes. Stop all brokers, then restore"
             )

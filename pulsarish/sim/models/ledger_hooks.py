@@ -15,7 +15,7 @@ from pulsarish.metadata import paths
 from pulsarish.model.errors import NoSuchEntry, NoSuchLedger
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.sim.models import ledger as model
-from pulsarish.sim.models.ledger_trace import ALL_RULES, LedgerTrace, LedgerView, NotAllowed
+from pulsarish.sim.models.ledger_trace import ALL_RULES, LedgerTrace, LedgerView, NotAllowedError
 from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.sim.world.metadata_service import MetadataService
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
@@ -247,7 +247,7 @@ class _Hooks:
             def counts(view: LedgerView, number: int) -> None:
                 if core.confirmed > view.state.recoverers[number].written:
                     known = view.state.recoverers[number].written
-                    raise NotAllowed(
+                    raise NotAllowedError(
                         f"recoverer {number} counts copies up to {core.confirmed}; the answers "
                         f"say {known}"
                     )

@@ -24,7 +24,7 @@ from pulsarish.sim.models import ledger as model
 from pulsarish.sim.models.ledger import NOWHERE, Bookie, Ledger, Quorums, Recoverer, Rules
 from pulsarish.sim.models.ledger_steps import Explored, broken
 
-__all__ = ["LedgerTrace", "LedgerView", "NotAllowed"]
+__all__ = ["LedgerTrace", "LedgerView", "NotAllowedError"]
 
 ALL_RULES: Final = Rules()
 _STATES: Final = {
@@ -34,7 +34,7 @@ _STATES: Final = {
 }
 
 
-class NotAllowed(Exception):
+class NotAllowedError(Exception):
     """A step that the model does not allow."""
 
 
@@ -91,7 +91,7 @@ class LedgerView:
         ``after``: the state after it; None: the model does not allow it.
         """
         if after is None:
-            raise NotAllowed(what)
+            raise NotAllowedError(what)
         self.steps += 1
         self.state = after
 
@@ -135,19 +135,19 @@ class LedgerView:
             self._mended(before, record)
         wanted = [(segment.first_entry, segment.members) for segment in record.segments]
         if self.segments() != wanted:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the segments in metadata are {wanted}, those of the model {self.segments()}"
             )
         if self.state.state != _STATES[record.state] or (
             record.state is LedgerState.CLOSED and self.state.last != record.last_entry
         ):
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the record says {record.state.value} at {record.last_entry}, the model "
                 f"{self.state.state} at {self.state.last}"
             )
         invariant = broken(Explored(self.state, 0, 0)) if record.state is LedgerState.CLOSED else ""
         if invariant:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{invariant} is broken when the ledger is closed at {record.last_entry}"
             )
 
@@ -164,7 +164,7 @@ class LedgerView:
                 return
             came.append(f"{number} to {last} with {self.segments()}")
         self.state = before
-        raise NotAllowed(
+        raise NotAllowedError(
             f"it is closed at {record.last_entry} with {wanted}; recoverers came "
             f"{'; '.join(came) or 'to nothing'}"
         )
@@ -176,7 +176,7 @@ class LedgerView:
         if before.state is not record.state or [s.first_entry for s in before.segments] != [
             s.first_entry for s in record.segments
         ]:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"the record went from {before.state.value} to {record.state.value} with "
                 f"{record.segments}"
             )
@@ -195,7 +195,7 @@ class LedgerView:
                         self.state.quorums.holds(place, entry)
                         and not self.state.bookies[index].entries >> entry & 1
                     ):
-                        raise NotAllowed(
+                        raise NotAllowedError(
                             f"{member} was put in the place of {old.members[place]} and has no "
                             f"entry {entry}"
                         )
@@ -230,13 +230,13 @@ class LedgerView:
                 if recoverer.phase >= model.READING
             ]
             if self.state.state != model.CLOSED and lac not in stamps and lac != self._stamp(entry):
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"{what} from a recoverer, and those that there are found {stamps}"
                 )
             self.step(what, model.rewrite(self.state, index, entry, lac))
             return
         if lac != self._stamp(entry):
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{what}, and {self._stamp(entry)} was the last confirmed entry when that was sent"
             )
         bookie = self.state.bookies[index]
@@ -266,7 +266,7 @@ class LedgerView:
         ``stored``: what the bookie had answered as stored when it was asked.
         """
         if stored >> entry & 1:
-            raise NotAllowed(f"{member} denies entry {entry}, which it has answered as stored")
+            raise NotAllowedError(f"{member} denies entry {entry}, which it has answered as stored")
         index = self.bookie(member)
         self.denied[index] = self.denied.get(index, 0) | 1 << entry
 
@@ -281,7 +281,9 @@ class LedgerView:
     def hears_lac(self, member: str, lac: int) -> None:
         """Note that a bookie is sent a LAC without an entry."""
         if lac > self.state.confirmed:
-            raise NotAllowed(f"{member} is sent the LAC {lac}, confirmed is {self.state.confirmed}")
+            raise NotAllowedError(
+                f"{member} is sent the LAC {lac}, confirmed is {self.state.confirmed}"
+            )
         index = self.bookie(member)
         self.sent_lacs[index] = max(self.sent_lacs.get(index, -1), lac)
 
@@ -297,14 +299,18 @@ class LedgerView:
         """
         most = max(self.sent_lacs.get(self.bookie(member), -1), least)
         if not least <= lac <= most:
-            raise NotAllowed(f"{member} answers the LAC {lac}; it has been sent {least} to {most}")
+            raise NotAllowedError(
+                f"{member} answers the LAC {lac}; it has been sent {least} to {most}"
+            )
         if lac > self.state.confirmed:
-            raise NotAllowed(f"{member} answers the LAC {lac}, confirmed is {self.state.confirmed}")
+            raise NotAllowedError(
+                f"{member} answers the LAC {lac}, confirmed is {self.state.confirmed}"
+            )
 
     def reads_up_to(self, lac: int) -> None:
         """Note that a reader, which does not recover, takes entries up to ``lac`` for confirmed."""
         if lac > self.state.confirmed:
-            raise NotAllowed(f"a reader goes up to {lac}, confirmed is {self.state.confirmed}")
+            raise NotAllowedError(f"a reader goes up to {lac}, confirmed is {self.state.confirmed}")
 
     # -- recovery
 
@@ -343,7 +349,7 @@ class LedgerView:
             return
         index = self.bookie(member)
         if not self.state.bookies[index].fenced:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"recoverer {number} takes it that {member} has fenced the ledger, which it has not"
             )
         self.step(
@@ -359,7 +365,7 @@ class LedgerView:
             f"recoverer {number} begins to read", model.begin_reading(self.state, ALL_RULES, number)
         )
         if self.state.recoverers[number].lac != lac:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"recoverer {number} begins after {lac}; the answers say "
                 f"{self.state.recoverers[number].lac}"
             )
@@ -372,7 +378,7 @@ class LedgerView:
                 f"it found entries before {recoverer.entry}, of which those up to "
                 f"{recoverer.written} have their copies"
             )
-            raise NotAllowed(f"recoverer {number} may not close at {last}: {known}")
+            raise NotAllowedError(f"recoverer {number} may not close at {last}: {known}")
         self.closings[number] = last
 
     def heard_read(self, number: int, member: str, first: int, count: int, denies: bool) -> None:
@@ -384,7 +390,7 @@ class LedgerView:
             if entry < self.state.recoverers[number].entry:
                 continue
             if not (self.state.bookies[index].entries | self.offered.get(index, 0)) >> entry & 1:
-                raise NotAllowed(f"{member} gives entry {entry}, which it was never sent")
+                raise NotAllowedError(f"{member} gives entry {entry}, which it was never sent")
             self.step(
                 f"recoverer {number} finds {entry}",
                 model.find(model.bar(self.state, index), number, entry),
@@ -392,7 +398,7 @@ class LedgerView:
         entry = first + count
         if denies and entry >= self.state.recoverers[number].entry:
             if not self.denied.get(index, 0) >> entry & 1:
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"recoverer {number} takes it that {member} has no entry {entry}, which that "
                     "has never said"
                 )
@@ -408,7 +414,7 @@ class LedgerView:
             if not self.state.quorums.holds(self.state.bookies[index].local[number][-1], entry):
                 continue
             if not self.has(member, entry):
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"recoverer {number} counts entry {entry} of {member}, which has not stored it"
                 )
             self.step(
@@ -447,7 +453,7 @@ class LedgerTrace:
             return
         try:
             what(view)
-        except NotAllowed as error:
+        except NotAllowedError as error:
             self.problems.append(
                 f"ledger {ledger_id} {tuple(view.state.quorums)}, after {view.steps} steps that "
                 f"the model allows: {error}"

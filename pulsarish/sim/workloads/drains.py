@@ -19,7 +19,7 @@ from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.policies.placement_store import PlacementStore
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata.records import PlacementRecord
-from pulsarish.model.errors import NotAllowed, PulsarishError
+from pulsarish.model.errors import NotAllowedError, PulsarishError
 from pulsarish.model.placement import AutoFailoverPolicy, IsolationPolicy
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Clock, World
@@ -115,7 +115,7 @@ def check_drained(seed: int) -> None:
             await on_source(source.ownership.acquire(bundle, None))
         await on_source(_reserve(source))
         await asyncio.sleep(1.0)
-        with suppress(NotAllowed):
+        with suppress(NotAllowedError):
             await on_source(begin(_OTHER))
         assert not source.drain.is_on, f"the drain to {_OTHER} began, which may not have {_OWN}"
         await on_source(PlacementStore(source.records).change(lambda _: PlacementRecord()))

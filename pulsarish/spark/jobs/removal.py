@@ -33,7 +33,7 @@ from pulsarish.metadata.records import ClusterRecord
 from pulsarish.model.errors import (
     AlreadyExists,
     CorruptData,
-    NotAllowed,
+    NotAllowedError,
     NotEnoughBookies,
     PulsarishError,
 )
@@ -106,7 +106,7 @@ class Removal:
 
 
 def make_plan(where: JobCluster, leaks: Leaks) -> Plan:
-    """Return the plan. Raises ``NotAllowed`` for an incomplete view."""
+    """Return the plan. Raises ``NotAllowedError`` for an incomplete view."""
     _check_whole(leaks, "a plan is")
     return run(_plan(site(where), leaks))
 
@@ -140,11 +140,11 @@ async def _cluster_id(here: ClusterAccess) -> str:
 def _check_whole(leaks: Leaks, what: str) -> None:
     if leaks.gaps:
         unread = "; ".join(f"{name}: {why}" for name, why in leaks.gaps)
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{what} not made of an incomplete view, and this could not be read: {unread}"
         )
     if leaks.restored:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"{what} not made while the metadata are restored ones that are not confirmed yet: "
             "pulsarish metadata confirm"
         )
@@ -190,16 +190,16 @@ def remove(
         backup: a new folder that Spark's executors and this process can both access.
         grace_ms: the age that the plan must have.
 
-    Raises ``NotAllowed`` (another cluster's plan, too young a plan, an incomplete view),
+    Raises ``NotAllowedError`` (another cluster's plan, too young a plan, an incomplete view),
     ``AlreadyExists`` for the folder, ``CorruptData`` when the backup does not hold what was
     written.
     """
     here = site(where)
     if plan.cluster_id != run(_cluster_id(here)):
-        raise NotAllowed(f"the plan is of cluster {plan.cluster_id}, and this is another one")
+        raise NotAllowedError(f"the plan is of cluster {plan.cluster_id}, and this is another one")
     age_ms = here.world.clock.wall_ms() - plan.made_ms
     if age_ms < grace_ms:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"the plan was made {age_ms // 1000} s ago and may be carried out after "
             f"{grace_ms // 1000} s (--grace)"
         )

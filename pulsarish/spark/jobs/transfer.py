@@ -31,7 +31,7 @@ from pulsarish.model.errors import (
     AlreadyExists,
     CorruptData,
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     NotFound,
     SchemaNotFound,
     TopicNotFound,
@@ -190,7 +190,7 @@ def import_(
         keep_origin: add the old ids, times and producers as properties that begin with
             ``pulsarish.origin.``.
 
-    Raises ``NotAllowed`` for a topic without deduplication, ``InvalidArgument`` for one with
+    Raises ``NotAllowedError`` for a topic without deduplication, ``InvalidArgument`` for one with
     another number of partitions.
     """
     manifest = read_manifest(folder)
@@ -246,7 +246,7 @@ def _prepare(admin: Admin, each: ExportedTopic, target: str, *, enable_deduplica
         )
     if not admin.topics.get_policy(target, "deduplication", applied=True):
         if not enable_deduplication:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"deduplication is off for {target}, and without it a repeated import would leave "
                 "duplicates: --enable-deduplication switches it on"
             )
@@ -292,7 +292,7 @@ def _publish_log(
     publisher = BatchPublisher.open(client, log, name, epoch=epoch)
     if not publisher.deduplication:
         publisher.abandon()
-        raise NotAllowed(
+        raise NotAllowedError(
             f"deduplication is off for {log}: what is repeated of this import would be there twice"
         )
     published = passed_over = 0

@@ -142,7 +142,7 @@ class Unpacker:
         unless that is -1.
 
         Raises ``ChecksumError`` when the content does not match the metadata,
-        ``UnsupportedFeature`` for an unknown compression.
+        ``OperationNotSupported`` for an unknown compression.
         """
         metadata, packed = split_entry(entry.data)
         if metadata.HasField("marker_type"):

@@ -23,9 +23,9 @@ _OTHERS: Final = {
 
 NAMES_TO_COME: Final = {
     "InvalidArgument": "ValueError|TypeError",
-    "UnsupportedFeature": "OperationNotSupported",
-    "NotAllowed": "NotAllowedError|CumulativeAcknowledgementNotAllowedError",
-    "ConsumerAssign": "ConsumerAssignError",
+    "OperationNotSupported": "OperationNotSupported",
+    "NotAllowedError": "NotAllowedError|CumulativeAcknowledgementNotAllowedError",
+    "ConsumerAssignError": "ConsumerAssignError",
 }
 """Names of Apache Pulsar that classes of ours do not have yet. They are being closed: a class that
 has a name of Apache Pulsar's, or is one of Python's errors, is not looked up here.

@@ -17,11 +17,11 @@ from pulsarish.model.errors import (
     MetadataUnavailable,
     NotEmpty,
     NotFound,
+    OperationNotSupported,
     PulsarishError,
     ServiceNotReady,
     Timeout,
     UnknownError,
-    UnsupportedFeature,
 )
 from tests.support.admin_server import AdminServer, admin_server
 
@@ -57,7 +57,7 @@ def test_urls_that_are_none(url: str) -> None:
         (404, {}, NotFound),
         (409, {"X-Pulsarish-Error-Code": "38"}, NotEmpty),
         (412, {}, InvalidArgument),
-        (501, {}, UnsupportedFeature),
+        (501, {}, OperationNotSupported),
         (503, {}, ServiceNotReady),
         (504, {}, Timeout),
         (500, {}, UnknownError),

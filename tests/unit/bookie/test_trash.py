@@ -15,7 +15,7 @@ from pulsarish.bookie.ledger_index import LedgerIndex, entry_key, ledger_key
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import RestoredTree
-from pulsarish.model.errors import CorruptData, InvalidArgument, LedgerFenced, NotAllowed
+from pulsarish.model.errors import CorruptData, InvalidArgument, LedgerFenced, NotAllowedError
 from pulsarish.runtime.seams import World
 from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.sim.world.metadata_service import copy_of
@@ -292,7 +292,7 @@ def test_an_operator_empties_no_trash_on_metadata_that_are_not_confirmed() -> No
         code, reason, emptied = await bench.with_client(
             lambda client: client.change_trash([1], restore=False)
         )
-        assert (code, emptied) == (NotAllowed.code, [])
+        assert (code, emptied) == (NotAllowedError.code, [])
         assert "metadata confirm" in reason
         assert await in_trash(bench) == [1]
 

@@ -11,7 +11,13 @@ import pytest
 from pulsarish.client.enums import CompressionType, ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.schemas.schema import StringSchema
-from pulsarish.model.errors import AlreadyClosed, ConsumerBusy, NotAllowed, Timeout, TopicNotFound
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    ConsumerBusy,
+    NotAllowedError,
+    Timeout,
+    TopicNotFound,
+)
 from tests.support.client_world import Cast, play
 
 
@@ -233,7 +239,7 @@ def test_acknowledgements_of_all_kinds() -> None:
         await consumer.acknowledge_cumulative(messages[19])
         assert subscription.acked == {0, 1, 2, 3}
         shared = await client.subscribe("acks", "shared", consumer_type=ConsumerType.Shared)
-        with pytest.raises(NotAllowed, match="acknowledge each message"):
+        with pytest.raises(NotAllowedError, match="acknowledge each message"):
             await shared.acknowledge_cumulative(messages[0])
 
     play(scenario)

@@ -11,7 +11,7 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_policies import (
     ConsumerDeadLetterPolicy,
 )
-from pulsarish.model.errors import NotAllowed, Timeout
+from pulsarish.model.errors import NotAllowedError, Timeout
 from pulsarish.wire.entry import parse_metadata
 from tests.support.client_world import Cast, play
 
@@ -161,9 +161,9 @@ def test_a_refused_chunk_fails_the_message_and_no_other() -> None:
         client = cast.client()
         consumer = await client.subscribe("t", "s")
         producer = await client.create_producer("t", chunking_enabled=True)
-        cast.broker.refuse_entries.append(NotAllowed("the test refuses it"))
+        cast.broker.refuse_entries.append(NotAllowedError("the test refuses it"))
         sends = [producer.send_soon(BIG), producer.send_soon(b"small")]
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowedError):
             await sends[0]
         await sends[1]
         assert (await consumer.receive(timeout_millis=5_000)).data() == b"small"

@@ -14,7 +14,7 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_policies import (
     ConsumerDeadLetterPolicy,
 )
-from pulsarish.model.errors import AlreadyClosed, NotAllowed, PulsarishError, Timeout
+from pulsarish.model.errors import AlreadyClosed, NotAllowedError, PulsarishError, Timeout
 from pulsarish.wire.entry import parse_metadata
 from tests.support.client_world import Cast, play
 
@@ -106,7 +106,7 @@ def test_what_could_not_be_stored_is_delivered_again() -> None:
         consumer = await worker(cast)
         await publish(cast, b"job")
         message = await consumer.receive(5_000)
-        cast.broker.refuse_entries = [NotAllowed("the topic is read only")]
+        cast.broker.refuse_entries = [NotAllowedError("the topic is read only")]
         with pytest.raises(PulsarishError, match="read only"):
             await consumer.reconsume_later(message, timedelta(0))
         again = await consumer.receive(5_000)

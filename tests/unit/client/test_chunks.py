@@ -13,7 +13,7 @@ from pulsarish.client.enums import CompressionType
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Entry
 from pulsarish.client.producer.send_queue import SendLimits, SendQueue
-from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.model.errors import ChecksumError, OperationNotSupported
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry, parse_metadata, split_entry, verify_entry
 from pulsarish.wire.payload import decompress
@@ -165,7 +165,7 @@ def test_where_another_consumer_may_have_the_rest_nothing_is_given_up_soon() -> 
     [
         (chunk(0, "a", 3, 3), ChecksumError, "number 3 of 3"),
         (chunk(0, "a", 0, 3, total=2), ChecksumError, "number 0 of 3"),
-        (chunk(0, "a", 0, 3, total=2**31 - 1), UnsupportedFeature, "announces 2147483647 bytes"),
+        (chunk(0, "a", 0, 3, total=2**31 - 1), OperationNotSupported, "announces 2147483647 bytes"),
         (chunk(0, "a", 0, 1, total=9), ChecksumError, "hold 4 bytes and announce 9"),
     ],
 )

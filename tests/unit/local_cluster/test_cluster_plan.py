@@ -21,7 +21,7 @@ from pulsarish.local_cluster.plan import (
     plan_more,
 )
 from pulsarish.local_cluster.ports import take_consecutive
-from pulsarish.model.errors import InvalidArgument, NotAllowed
+from pulsarish.model.errors import InvalidArgument, NotAllowedError
 from pulsarish.runtime.network.addresses import port_of
 
 
@@ -217,7 +217,7 @@ def test_a_further_node_without_a_port_or_with_one_of_another_node_is_refused() 
 def test_what_a_cluster_needs_cannot_be_removed(names: list[str], why: str) -> None:
     nodes = plan_cluster(bookies=4, brokers=2, metadata="embedded", base_port=None)
     check_removal(nodes, ["bookie-1", "broker-2"])
-    with pytest.raises(NotAllowed, match=why):
+    with pytest.raises(NotAllowedError, match=why):
         check_removal(nodes, names)
 
 
@@ -231,5 +231,5 @@ def test_what_a_cluster_needs_cannot_be_removed(names: list[str], why: str) -> N
 def test_a_node_whose_removal_has_begun_does_not_count(leaving: str, name: str, why: str) -> None:
     nodes = plan_cluster(bookies=4, brokers=2, metadata="embedded", base_port=None)
     next(node for node in nodes if node.name == leaving).is_leaving = True
-    with pytest.raises(NotAllowed, match=why):
+    with pytest.raises(NotAllowedError, match=why):
         check_removal(nodes, [name])

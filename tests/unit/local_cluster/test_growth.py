@@ -17,7 +17,7 @@ from pulsarish.local_cluster.locked import lock_cluster, profiles_of
 from pulsarish.local_cluster.plan import NodePlan, plan_cluster, service_urls
 from pulsarish.local_cluster.processes import Cluster
 from pulsarish.local_cluster.security_files import ADMINISTRATOR
-from pulsarish.model.errors import NotAllowed, NotFound, Timeout
+from pulsarish.model.errors import NotAllowedError, NotFound, Timeout
 from pulsarish.runtime.profiles import Profiles
 from tests.support.admin_server import AdminServer, admin_server
 from tests.support.commands import run_command
@@ -151,7 +151,7 @@ def test_a_removal_that_was_interrupted_is_finished(
     assert (cluster.directory / "bookie-4" / "data").exists()
     # No command starts it meanwhile.
     assert "bookie-4" not in [node.name for node in cluster.staying()]
-    with pytest.raises(NotAllowed, match="to finish that: pulsarish cluster remove bookie-4"):
+    with pytest.raises(NotAllowedError, match="to finish that: pulsarish cluster remove bookie-4"):
         Cluster.start(cluster, cluster.node("bookie-4"))
     server.answer(f"PUT {BOOKIES}/decommission/bookie-4", 404, {"reason": "forgotten"})
     server.requests.clear()
@@ -173,7 +173,7 @@ def test_removals_side_by_side_leave_enough_bookies(
         return 200, page()
 
     server.answer_each(f"GET {BOOKIES}/ledgers/bookie-4", ledgers)
-    with pytest.raises(NotAllowed, match="2 bookies would be left"):
+    with pytest.raises(NotAllowedError, match="2 bookies would be left"):
         remove(cluster, "bookie-4")
     assert cluster.pid("bookie-4") == 1
     assert "bookie-4" in [node.name for node in cluster.staying()]
@@ -186,7 +186,7 @@ def test_a_bookie_is_not_given_up_while_auto_recovery_is_off(
     if not is_running:
         cluster.stop("bookie-4")
     server.answer(f"GET {BOOKIES}/autorecovery", body={"enabled": False})
-    with pytest.raises(NotAllowed, match="auto-recovery is off"):
+    with pytest.raises(NotAllowedError, match="auto-recovery is off"):
         remove(cluster, "bookie-4", wait_seconds=0)
     assert asked(server) == []
     assert "bookie-4" in [node.name for node in cluster.staying()]
@@ -200,7 +200,9 @@ def test_data_that_cannot_be_deleted_keep_the_bookie_in_the_plan(
 
     with monkeypatch.context() as patched:
         patched.setattr(growth.shutil, "rmtree", refuse)
-        with pytest.raises(NotAllowed, match=r"bookie-4/data cannot be deleted \(Operation not"):
+        with pytest.raises(
+            NotAllowedError, match=r"bookie-4/data cannot be deleted \(Operation not"
+        ):
             remove_nodes(cluster, ["bookie-4"], force=True, wait_seconds=1.0, say=print)
     assert cluster.node("bookie-4").is_leaving
     remove_nodes(cluster, ["bookie-4"], force=True, wait_seconds=1.0, say=print)
@@ -242,7 +244,7 @@ def test_a_broker_that_another_command_keeps_is_not_stopped(
     cluster: FakeCluster, server: AdminServer
 ) -> None:
     server.answer(f"GET {DRAIN}", body={"draining": False, "bundlesLeft": 4})
-    with pytest.raises(NotAllowed, match="the drain of broker-2 was ended"):
+    with pytest.raises(NotAllowedError, match="the drain of broker-2 was ended"):
         remove(cluster, "broker-2")
     assert cluster.pid("broker-2") == 1
 
@@ -281,7 +283,9 @@ def test_the_command_says_what_would_be_left(cluster: FakeCluster) -> None:
         {}, "cluster", "remove", "bookie-1", "bookie-2", "--dir", str(cluster.directory)
     )
     assert done.exit_code == 1
-    assert done.stderr.startswith("error: NotAllowed: 2 bookies would be left, and 3 hold each")
+    assert done.stderr.startswith(
+        "error: NotAllowedError: 2 bookies would be left, and 3 hold each"
+    )
 
 
 @pytest.mark.parametrize("command", [("add", "bookie"), ("remove", "bookie-1")])

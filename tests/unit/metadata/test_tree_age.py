@@ -17,7 +17,7 @@ from pulsarish.metadata.records import AgeRecord, LedgerIds, RestoredTree
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.metadata.tree_age import TreeAge, confirm_tree
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
-from pulsarish.model.errors import MetadataUnavailable, NotAllowed
+from pulsarish.model.errors import MetadataUnavailable, NotAllowedError
 from pulsarish.model.ledger_metadata import (
     LedgerMetadata,
     LedgerPurpose,
@@ -412,7 +412,7 @@ def test_an_accepted_tree_is_treated_as_a_restored_one_until_it_is_confirmed() -
     async def work(sim: Simulation, world: World) -> None:
         age = watching(world)
         mine, operator = records(world, age), records(world)
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowedError):
             _ = await accept_older_tree(operator, ids_held=[], ledger_id_gap=100)
         for each in (ledger(1, closed=True), ledger(2, closed=False)):
             _ = await mine.compare_and_set(paths.ledger(each.ledger_id), each, None)

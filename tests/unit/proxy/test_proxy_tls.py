@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
-from pulsarish.model.errors import ConfigError, NotAllowed, ServiceNotReady
+from pulsarish.model.errors import ConfigError, NotAllowedError, ServiceNotReady
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.seams import World
@@ -56,9 +56,9 @@ def test_with_tls_no_plain_port_is_connected_to() -> None:
     brokers = with_brokers(ProxyConfig(tls_enabled_with_broker=True), BOTH, PLAIN)
     assert brokers.binary("b:6651") == "tls:b:6651"
     for address in ("b:6650", "p:6650"):
-        with pytest.raises(NotAllowed, match="has no TLS"):
+        with pytest.raises(NotAllowedError, match="has no TLS"):
             brokers.binary(address)
-    with pytest.raises(NotAllowed, match="not an address of the binary protocol"):
+    with pytest.raises(NotAllowedError, match="not an address of the binary protocol"):
         brokers.binary("b:8443")
     assert {brokers.any() for _ in range(50)} == {"b:6651"}
 
@@ -66,7 +66,7 @@ def test_with_tls_no_plain_port_is_connected_to() -> None:
 def test_without_tls_no_port_with_tls_is_connected_to() -> None:
     brokers = with_brokers(ProxyConfig(), BOTH, PLAIN)
     assert brokers.binary("b:6650") == "b:6650"
-    with pytest.raises(NotAllowed, match="has TLS"):
+    with pytest.raises(NotAllowedError, match="has TLS"):
         brokers.binary("b:6651")
     assert {brokers.any() for _ in range(50)} == {"b:6650", "p:6650"}
 
@@ -83,7 +83,7 @@ def test_a_tunnel_reaches_the_ports_for_clients_of_either_kind(has_tls: bool) ->
     for address in ("b:6660", "b:6661", "b:6650", "b:6651"):
         brokers.check(address)
     for address in ("b:8080", "b:8443"):
-        with pytest.raises(NotAllowed, match="relay_administration"):
+        with pytest.raises(NotAllowedError, match="relay_administration"):
             brokers.check(address)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsarish.model.errors import AuthenticationError, InvalidArgument, UnsupportedFeature
+from pulsarish.model.errors import AuthenticationError, InvalidArgument, OperationNotSupported
 from pulsarish.runtime.client_authentication import (
     Authentication,
     AuthenticationAthenz,
@@ -148,12 +148,12 @@ def test_oauth2_by_name() -> None:
     ],
 )
 def test_plugins_that_are_not_supported(plugin: str) -> None:
-    with pytest.raises(UnsupportedFeature, match="use one of token, basic, tls, oauth2"):
+    with pytest.raises(OperationNotSupported, match="use one of token, basic, tls, oauth2"):
         Authentication(plugin, SECRET)
 
 
 def test_athenz_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedFeature, match="athenz"):
+    with pytest.raises(OperationNotSupported, match="athenz"):
         AuthenticationAthenz("{}")
 
 

@@ -24,7 +24,7 @@ from pulsarish.broker.stats.broker_load import BundleTraffic, LoadMeter
 from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import ServiceNotReady, UnsupportedFeature
+from pulsarish.model.errors import OperationNotSupported, ServiceNotReady
 from pulsarish.runtime.seams import HttpResponse, World
 
 __all__ = ["BrokerStatsRoutes"]
@@ -196,7 +196,7 @@ class BrokerStatsRoutes:
         )
 
     async def _java(self, call: Call) -> HttpResponse:
-        raise UnsupportedFeature(
+        raise OperationNotSupported(
             "there is no Java virtual machine here; what a broker tells of itself is at /metrics"
         )
 

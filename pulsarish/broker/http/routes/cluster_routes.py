@@ -10,7 +10,7 @@ from pulsarish.broker.http.json_bodies import ClusterBody
 from pulsarish.broker.http.route import Call, Handler, Route, answer
 from pulsarish.broker.listeners import advertised_at
 from pulsarish.broker.ownership.ownership import Ownership
-from pulsarish.model.errors import AlreadyExists, NotFound, UnsupportedFeature
+from pulsarish.model.errors import AlreadyExists, NotFound, OperationNotSupported
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["ClusterRoutes"]
@@ -84,13 +84,13 @@ class ClusterRoutes:
     async def _create(self, call: Call) -> HttpResponse:
         if call["cluster"] == self._cluster:
             raise AlreadyExists(f"cluster {self._cluster!r} exists already")
-        raise UnsupportedFeature(
+        raise OperationNotSupported(
             f"other clusters are not known yet: topics are not replicated beyond {self._cluster!r}"
         )
 
     async def _change(self, call: Call) -> HttpResponse:
         self._check(call)
-        raise UnsupportedFeature(
+        raise OperationNotSupported(
             "a cluster's addresses are those of its brokers; set a broker's advertised_listeners "
             "and restart it"
         )

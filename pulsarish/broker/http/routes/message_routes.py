@@ -16,7 +16,7 @@ from pulsarish.broker.http.routes.topic_routes import TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.model.errors import NoSuchEntry, NotAllowed
+from pulsarish.model.errors import NoSuchEntry, NotAllowedError
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import HttpResponse, World
 
@@ -133,7 +133,7 @@ class MessageRoutes:
         name = call.topic()
         count = await self._namespaces.partitions(name)
         if count is not None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{name} is a partitioned topic; name one of its {count} partitions, "
                 f"{name.with_partition(0)} and on"
             )

@@ -20,7 +20,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, ReadOnlyBookie
-from pulsarish.model.errors import NotAllowed
+from pulsarish.model.errors import NotAllowedError
 from pulsarish.runtime.seams import Clock, HttpResponse
 
 __all__ = ["ReadOnlyRoutes", "check_enough_without"]
@@ -118,7 +118,7 @@ class ReadOnlyRoutes:
 async def check_enough_without(
     records: Records, bookie: BookieInstance, options: ManagedLedgerOptions
 ) -> None:
-    """Raise ``NotAllowed`` where this broker's ledgers would have too few bookies without this
+    """Raise ``NotAllowedError`` where this broker's ledgers would have too few bookies without this
     one.
     """
     names = [f"{paths.BOOKIES}/{name}" for name in await records.children(paths.BOOKIES)]
@@ -129,7 +129,7 @@ async def check_enough_without(
     )
     needed = options.write_quorum
     if left < needed:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"without {bookie.bookie_id} {left} bookies are writable, and {needed} hold each "
             "entry (managed_ledger.write_quorum): start another bookie first, or force it"
         )

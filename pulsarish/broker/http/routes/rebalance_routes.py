@@ -14,7 +14,7 @@ from pulsarish.broker.http.route import Call, Parameter, Route, answer
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import RebalanceRecord
-from pulsarish.model.errors import NotAllowed
+from pulsarish.model.errors import NotAllowedError
 from pulsarish.runtime.seams import Clock, HttpResponse
 
 __all__ = ["RebalanceRoutes"]
@@ -134,7 +134,7 @@ class RebalanceRoutes:
 
         def change(found: RebalanceRecord | None) -> RebalanceRecord:
             if found is not None and found.number and not found.ended_ms:
-                raise NotAllowed(
+                raise NotAllowedError(
                     "copies are moved already: wait for the end, or stop it first: pulsarish "
                     "bookies rebalance stop"
                 )

@@ -15,7 +15,7 @@ from pulsarish.broker.http.route import Call, Parameter, Route, answer
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import GivenUpBookie, UnderReplicated
-from pulsarish.model.errors import NotAllowed
+from pulsarish.model.errors import NotAllowedError
 from pulsarish.runtime.seams import Clock, HttpResponse
 
 __all__ = ["RepairRoutes"]
@@ -95,7 +95,7 @@ class RepairRoutes:
         bookie = await find_instance(self._records, call["bookie"])
         there = await registration_of(self._records, bookie)
         if there is not None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"bookie {bookie.bookie_id} is alive at {there.address}: stop it first, then "
                 "give it up"
             )

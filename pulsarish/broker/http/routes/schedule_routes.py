@@ -17,7 +17,7 @@ from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.broker.topics.topic_schedules import OwnedSchedules
-from pulsarish.model.errors import AuthorizationError, NotAllowed, NotFound
+from pulsarish.model.errors import AuthorizationError, NotAllowedError, NotFound
 from pulsarish.model.schedule import Schedule, instant_text, next_instants
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse, World
@@ -153,7 +153,7 @@ class ScheduleRoutes:
         name = call.topic()
         count = await self._namespaces.partitions(name)
         if count is not None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{name} is a partitioned topic, and a schedule belongs to one partition; name "
                 f"one of its {count} partitions, such as {name.with_partition(0)}"
             )

@@ -43,10 +43,10 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import (
     AlreadyExists,
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     NotFound,
+    OperationNotSupported,
     TopicNotFound,
-    UnsupportedFeature,
 )
 from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
 from pulsarish.model.position import EARLIEST, LATEST, Position
@@ -299,11 +299,11 @@ class SubscriptionRoutes:
     async def _whole(self, call: Call) -> TopicName:
         """Return the topic, for work that cannot cover all partitions at once.
 
-        Raises ``NotAllowed`` for a partitioned topic.
+        Raises ``NotAllowedError`` for a partitioned topic.
         """
         name = call.topic()
         if await self._namespaces.partitions(name) is not None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{name} is a partitioned topic; name one of its partitions, "
                 f"{name.with_partition(0)} and on"
             )
@@ -313,7 +313,7 @@ class SubscriptionRoutes:
 
     async def _create(self, call: Call) -> HttpResponse:
         if call.flag("replicated"):
-            raise UnsupportedFeature(
+            raise OperationNotSupported(
                 "subscriptions are not replicated: there is one cluster; create it without "
                 "replicated"
             )
@@ -323,7 +323,7 @@ class SubscriptionRoutes:
             EARLIEST.ledger_id,
         )
         if not symbolic and await self._namespaces.partitions(call.topic()) is not None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 "a message id belongs to one partition; create it at earliest or latest, or on "
                 "that partition"
             )

@@ -23,7 +23,7 @@ from pulsarish.broker.http.routes.policy_routes import (
 )
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Change, Effective
-from pulsarish.model.errors import Malformed, UnsupportedFeature
+from pulsarish.model.errors import Malformed, OperationNotSupported
 from pulsarish.model.policies import BACKLOG_QUOTA, POLICIES, BacklogQuota, Policy
 from pulsarish.model.values import value_of
 from pulsarish.runtime.seams import HttpResponse
@@ -176,7 +176,7 @@ class TopicPolicyRoutes:
 
 def _check_local(call: Call) -> None:
     if call.flag("isGlobal"):
-        raise UnsupportedFeature(
+        raise OperationNotSupported(
             "policies for all clusters need geo-replication, which this version does not have; "
             "leave isGlobal out"
         )

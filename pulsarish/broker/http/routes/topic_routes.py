@@ -29,7 +29,7 @@ from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import PartitionedTopic, TopicRecord
-from pulsarish.model.errors import AlreadyExists, NotAllowed, TopicNotFound
+from pulsarish.model.errors import AlreadyExists, NotAllowedError, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse
 
@@ -292,7 +292,7 @@ class TopicRoutes:
     async def _terminate(self, call: Call) -> HttpResponse:
         name = call.topic()
         if await self._namespaces.partitions(name) is not None:
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"{name} is a partitioned topic; terminate it at its path /terminate/partitions"
             )
         topic = await self._owners.topic(call, name)

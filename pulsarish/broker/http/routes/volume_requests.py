@@ -14,7 +14,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, CordonedVolumes
-from pulsarish.model.errors import CorruptData, NotAllowed, NotFound
+from pulsarish.model.errors import CorruptData, NotAllowedError, NotFound
 
 __all__ = [
     "CORDON_PARAMETERS",
@@ -54,13 +54,13 @@ async def ask_to_cordon(
 ) -> Cookie:
     """Store the request to cordon a volume, or to drain it, too. Return the bookie's cookie.
 
-    Raises ``NotFound``, and ``NotAllowed`` for a bookie with one volume, and without ``force`` when
-    no volume would be left and too few bookies are.
+    Raises ``NotFound``, and ``NotAllowedError`` for a bookie with one volume, and without ``force``
+    when no volume would be left and too few bookies are.
     """
     cookie = await cookie_of(records, bookie)
     volumes = directories_of(cookie)
     if len(volumes) < 2:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"bookie {bookie.bookie_id} has one volume: set the whole bookie read-only "
             f"instead: pulsarish bookies set-read-only {bookie.bookie_id}"
         )

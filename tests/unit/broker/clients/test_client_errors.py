@@ -13,7 +13,7 @@ from pulsarish.model.errors import (
     LedgerClosed,
     LedgerFenced,
     NoSuchLedger,
-    NotAllowed,
+    NotAllowedError,
     PulsarishError,
     ServiceNotReady,
     TopicFenced,
@@ -41,5 +41,5 @@ def test_what_may_pass_is_tried_again(error: PulsarishError, heard: type[Pulsari
 
 
 def test_everything_else_is_told_as_it_is() -> None:
-    error = NotAllowed("no")
+    error = NotAllowedError("no")
     assert to_client_error(error) is error

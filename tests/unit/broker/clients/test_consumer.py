@@ -8,7 +8,7 @@ import pytest
 
 from pulsarish.broker.clients.ack_targets import check_acknowledgement, named_by, names_parts
 from pulsarish.broker.clients.commands import Acknowledge
-from pulsarish.model.errors import InvalidArgument, NotAllowed
+from pulsarish.model.errors import InvalidArgument, NotAllowedError
 from pulsarish.model.position import Position
 from pulsarish.model.subscription_type import SubscriptionType
 
@@ -73,13 +73,13 @@ def test_an_index_beyond_its_batch_is_refused() -> None:
         (
             Acknowledge(1, [A], cumulative=True),
             SubscriptionType.SHARED,
-            NotAllowed,
+            NotAllowedError,
             "shared subscription 's'",
         ),
         (
             Acknowledge(1, [A], cumulative=True),
             SubscriptionType.KEY_SHARED,
-            NotAllowed,
+            NotAllowedError,
             "one by one",
         ),
         (

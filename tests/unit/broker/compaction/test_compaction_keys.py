@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pulsarish.broker.compaction.keys import Audience, KeyLimits, KeySurvey, last_batch_index
-from pulsarish.model.errors import NotAllowed
+from pulsarish.model.errors import NotAllowedError
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.wire._pb import message_pb2 as pb
 from pulsarish.wire.entry import encode_entry, split_entry, verify_entry
@@ -318,7 +318,9 @@ def test_chunks_of_the_newest_message_stay_together() -> None:
 def test_more_keys_than_the_limit_are_refused() -> None:
     log = log_of(*(single(f"k{number}", b"v") for number in range(4)))
     assert len(compacted(log, LIMITS._replace(keys_max=4)).entries) == 4
-    with pytest.raises(NotAllowed, match="more than 3 keys, the limit topic_compaction_keys_max"):
+    with pytest.raises(
+        NotAllowedError, match="more than 3 keys, the limit topic_compaction_keys_max"
+    ):
         compacted(log, LIMITS._replace(keys_max=3))
 
 

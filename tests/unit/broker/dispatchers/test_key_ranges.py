@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.dispatchers.key_ranges import HashRange, HashRing, StickyRanges
-from pulsarish.model.errors import ConsumerAssign
+from pulsarish.model.errors import ConsumerAssignError
 from pulsarish.model.hashing import murmur3_32_hash
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import KEY_HASHES, key_hash, sticky_key
@@ -112,7 +112,7 @@ def test_ranges_that_cannot_be_ones_own_are_refused_by_name(
 ) -> None:
     sticky = StickyRanges()
     sticky.add(made("first", 0, (100, 199), (300, 399)))
-    with pytest.raises(ConsumerAssign, match=words):
+    with pytest.raises(ConsumerAssignError, match=words):
         sticky.add(made("second", 1, *ranges))
 
 

@@ -14,7 +14,7 @@ from pulsarish.broker.clients.commands import KeySharedMode, KeySharedPolicy
 from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.key_shared import Draining, KeySharedDispatcher, LookAhead
 from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
-from pulsarish.model.errors import ConsumerAssign, ConsumerBusy
+from pulsarish.model.errors import ConsumerAssignError, ConsumerBusy
 from tests.support.dispatching import LIMITS, Log, Outlet, ack, at, consumer, drive, forget
 
 PER_CONSUMER = LookAhead(
@@ -191,7 +191,7 @@ def test_a_refused_consumer_changes_nothing() -> None:
     log = Log(10, key_hash=by_parity)
     dispatcher = key_shared(log, consumers_max=2)
     dispatcher.add(sticky(1, (0, 10))[0])
-    with pytest.raises(ConsumerAssign, match="overlaps"):
+    with pytest.raises(ConsumerAssignError, match="overlaps"):
         dispatcher.add(sticky(2, (10, 20))[0])
     dispatcher.add(sticky(3, (11, 20))[0])
     with pytest.raises(ConsumerBusy, match="max_consumers"):

@@ -10,7 +10,7 @@ import pytest
 from pulsarish.client.api.redrive import Redrive
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import ConsumerBusy, NotAllowed, PulsarishError
+from pulsarish.model.errors import ConsumerBusy, NotAllowedError, PulsarishError
 from tests.support.client_world import Cast, play
 
 BASE = "persistent://public/default/t"
@@ -126,7 +126,7 @@ def test_letters_of_one_batch() -> None:
 def test_what_could_not_be_stored_stays_and_is_moved_by_the_next() -> None:
     async def scenario(cast: Cast) -> None:
         await letters(cast, b"a0", b"a1", b"a2")
-        cast.broker.refuse_entries = [NotAllowed("the topic is read only")]
+        cast.broker.refuse_entries = [NotAllowedError("the topic is read only")]
         with pytest.raises(PulsarishError, match="read only"):
             await redrive(cast)
         assert acked(cast) == {1}, "the second one was stored"

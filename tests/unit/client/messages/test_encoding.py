@@ -23,7 +23,7 @@ from pulsarish.client.messages.entry_encoder import (
 )
 from pulsarish.client.messages.message import Entry, Message, batch_places, open_entry
 from pulsarish.client.schemas.schema import BytesSchema
-from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.model.errors import ChecksumError, OperationNotSupported
 from pulsarish.model.schema import version_bytes
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import encode_entry, parse_metadata, verify_entry
@@ -304,7 +304,9 @@ def test_damaged_batch_is_an_error(cut: int) -> None:
 def test_what_does_not_decompress_is_an_error(kind: CompressionType) -> None:
     packed = compress(kind, b"hello" * 100)
     assert decompress(kind, packed, 500, bytes_max=500) == b"hello" * 100
-    with pytest.raises(UnsupportedFeature, match="announces 500 bytes when unpacked; at most 499"):
+    with pytest.raises(
+        OperationNotSupported, match="announces 500 bytes when unpacked; at most 499"
+    ):
         decompress(kind, packed, 500, bytes_max=499)
     for data, size in (
         (packed, 499),
@@ -318,9 +320,9 @@ def test_what_does_not_decompress_is_an_error(kind: CompressionType) -> None:
 
 
 def test_unknown_compression() -> None:
-    with pytest.raises(UnsupportedFeature, match="kind 5"):
+    with pytest.raises(OperationNotSupported, match="kind 5"):
         decompress(5, b"", 0, bytes_max=0)
-    with pytest.raises(UnsupportedFeature, match="LZ4"):
+    with pytest.raises(OperationNotSupported, match="LZ4"):
         compress(5, b"")
 
 

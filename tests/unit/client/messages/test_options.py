@@ -26,8 +26,8 @@ from pulsarish.model.errors import (
     InvalidArgument,
     InvalidConfiguration,
     InvalidTopicName,
+    OperationNotSupported,
     PulsarishError,
-    UnsupportedFeature,
 )
 from pulsarish.runtime.client_authentication import AuthenticationTLS, AuthenticationToken
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
@@ -141,7 +141,7 @@ def test_client_url() -> None:
             InvalidArgument,
             "batching_enabled=False",
         ),
-        ({"lazy_start_partitioned_producers": True}, UnsupportedFeature, "lazy_start"),
+        ({"lazy_start_partitioned_producers": True}, OperationNotSupported, "lazy_start"),
         ({"batching_type": 1}, InvalidArgument, "batching_type.*BatchingType"),
         ({"encryption_key": "k"}, InvalidArgument, "encryption_key needs crypto_key_reader"),
         ({"encryption_key": 5, "crypto_key_reader": READER}, InvalidArgument, "encryption_key"),
@@ -163,7 +163,7 @@ def test_client_url() -> None:
         ({"hashing_scheme": "murmur"}, InvalidArgument, "hashing_scheme"),
         (
             {"hashing_scheme": HashingScheme.BoostHash},
-            UnsupportedFeature,
+            OperationNotSupported,
             "BoostHash.*JavaStringHash",
         ),
         ({"properties": {"a": 1}}, InvalidArgument, "properties.*str"),
@@ -226,7 +226,7 @@ def test_producer_options(change: dict[str, Any], error: type[PulsarishError], w
             InvalidArgument,
             "is_read_compacted.*Exclusive or Failover",
         ),
-        ({"replicate_subscription_state_enabled": True}, UnsupportedFeature, "one cluster"),
+        ({"replicate_subscription_state_enabled": True}, OperationNotSupported, "one cluster"),
         ({"crypto_key_reader": object()}, InvalidArgument, r"crypto_key_reader.*CryptoKeyReader"),
         ({"ack_receipt_enabled": 1}, InvalidArgument, "ack_receipt_enabled"),
         ({"priority_level": -1}, InvalidArgument, "priority_level"),
@@ -242,7 +242,7 @@ def test_policies() -> None:
         ConsumerBatchReceivePolicy(0, 0, 0)
     with pytest.raises(InvalidArgument, match=r"max_redeliver_count.*1 or more"):
         ConsumerDeadLetterPolicy(0)
-    with pytest.raises(UnsupportedFeature, match="initial_subscription_name"):
+    with pytest.raises(OperationNotSupported, match="initial_subscription_name"):
         ConsumerDeadLetterPolicy(1, initial_subscription_name="s")
 
 

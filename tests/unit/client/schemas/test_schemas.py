@@ -43,7 +43,7 @@ from pulsarish.client.schemas.schema import (
 )
 from pulsarish.model import schema as model
 from pulsarish.model.avro import parse_avro
-from pulsarish.model.errors import InvalidArgument, PulsarishError, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument, OperationNotSupported, PulsarishError
 from pulsarish.model.schema import SchemaType
 from pulsarish.model.schema_compatibility import check_valid
 
@@ -362,7 +362,7 @@ def test_auto_consume_reads_records_as_dicts_and_refuses_what_it_cannot_read() -
     }
     with pytest.raises(InvalidArgument, match="not JSON"):
         auto.reader_for(told(Line, JsonSchema))(b"{")
-    with pytest.raises(UnsupportedFeature, match="PROTOBUF"):
+    with pytest.raises(OperationNotSupported, match="PROTOBUF"):
         auto.reader_for(model.Schema(SchemaType.PROTOBUF))
     assert auto.decode(b"x") == b"x"
 
@@ -404,7 +404,7 @@ def test_a_key_value_is_read_with_the_schemas_that_it_was_written_with() -> None
     with pytest.raises(InvalidArgument, match="of type AVRO, not KEY_VALUE"):
         schema.reader_for(told(Line))
     unknown = model.join_key_value(told(Line), told(Line), encoding="FOLDED")
-    with pytest.raises(UnsupportedFeature, match="FOLDED"):
+    with pytest.raises(OperationNotSupported, match="FOLDED"):
         schema.reader_for(unknown)
     for broken in (b"", data[:-1], data + b"x", b"\0\0\0\1", b"\xff\xff\xff\xfe" + data[4:]):
         with pytest.raises(InvalidArgument, match=r"read it with data\(\)"):

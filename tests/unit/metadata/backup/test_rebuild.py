@@ -38,7 +38,7 @@ from pulsarish.metadata.tree_state import TreeState
 from pulsarish.model.errors import (
     CorruptData,
     InvalidArgument,
-    NotAllowed,
+    NotAllowedError,
     NotFound,
     ServiceNotReady,
 )
@@ -408,7 +408,7 @@ def test_a_member_that_was_not_given_refuses_unless_it_is_given_up() -> None:
     async def work(world: World) -> None:
         records = records_of(world)
         bookies = [bookie(1, (1, copy(ledger(1, member="b9~1"))))]
-        with pytest.raises(NotAllowed, match="--without b9~1"):
+        with pytest.raises(NotAllowedError, match="--without b9~1"):
             await Rebuild(records, world.clock, bookies).run()
         assert await read_tree(TreeReader(records, world.clock)) == {}
         report = await Rebuild(records, world.clock, bookies, without=["b9~1"]).run()
@@ -435,12 +435,12 @@ def test_what_cannot_be_right_is_refused_and_changes_nothing() -> None:
             await Rebuild(records, world.clock, [one]).run()
         await records.delete(paths.CLUSTER)
         await put(records, paths.RESTORED, RestoredTree("0" * 64, 1))
-        with pytest.raises(NotAllowed, match="not finished"):
+        with pytest.raises(NotAllowedError, match="not finished"):
             await Rebuild(records, world.clock, [one]).run()
         await records.delete(paths.RESTORED)
         await records.ensure(paths.BROKERS)
         await world.metadata.commit([Op("create_ephemeral", paths.broker("broker-1~1"), b"{}")])
-        with pytest.raises(NotAllowed, match="broker-1~1"):
+        with pytest.raises(NotAllowedError, match="broker-1~1"):
             await Rebuild(records, world.clock, [one]).run()
 
     in_world(work)

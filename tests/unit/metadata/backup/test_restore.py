@@ -21,7 +21,7 @@ from pulsarish.metadata.records import (
     TopicLedger,
     TopicRecord,
 )
-from pulsarish.model.errors import NotAllowed, NotEmpty, ServiceNotReady
+from pulsarish.model.errors import NotAllowedError, NotEmpty, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment
 from pulsarish.model.position import ID_MAX
 from pulsarish.model.topic_name import TopicName
@@ -267,7 +267,7 @@ def test_registered_brokers_refuse_even_a_forced_restore() -> None:
         backup = await taken(world)
         await records.ensure(paths.BROKERS)
         await world.metadata.commit([Op("create_ephemeral", paths.broker("broker-1~1"), b"{}")])
-        with pytest.raises(NotAllowed, match="broker-1~1"):
+        with pytest.raises(NotAllowedError, match="broker-1~1"):
             await Restore(records, world.clock, backup).run(force=True)
         assert await records.get(paths.RESTORED, RestoredTree) is None
 

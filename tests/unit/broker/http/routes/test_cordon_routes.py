@@ -17,7 +17,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, CordonedVolumes, VolumeRecord
-from pulsarish.model.errors import CorruptData, NotAllowed, NotFound
+from pulsarish.model.errors import CorruptData, NotAllowedError, NotFound
 from pulsarish.runtime.seams import HttpRequest, Op, World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record
@@ -60,7 +60,7 @@ def test_a_request_is_stored_for_the_volume_and_refused_where_it_does_not_fit() 
             await ask("PUT", "b1~0", "a")
         for single in ("b2", "b3"):
             with pytest.raises(
-                NotAllowed, match=f"instead: pulsarish bookies set-read-only {single}"
+                NotAllowedError, match=f"instead: pulsarish bookies set-read-only {single}"
             ):
                 await ask("PUT", single, "a")
         for method in ("PUT", "DELETE"):
@@ -80,7 +80,9 @@ def test_a_request_is_stored_for_the_volume_and_refused_where_it_does_not_fit() 
         # Asked again without a reason, it keeps its reason.
         assert await ask("PUT", "b1", "a") == state
         assert await ask("PUT", "b1", directory="/a//ledgers/") == state
-        with pytest.raises(NotAllowed, match="without b1 0 bookies are writable, and 2 hold each"):
+        with pytest.raises(
+            NotAllowedError, match="without b1 0 bookies are writable, and 2 hold each"
+        ):
             await ask("PUT", "b1", "b")
         assert await ask("GET", "b1") == state
         state = await ask("PUT", "b1", "b", force=True)
@@ -126,7 +128,7 @@ def test_two_requests_at_once_do_not_cordon_all_volumes() -> None:
         ]
         _ = await asyncio.wait(requests)
         errors = [each.exception() for each in requests]
-        assert sorted(isinstance(each, NotAllowed) for each in errors) == [False, True]
+        assert sorted(isinstance(each, NotAllowedError) for each in errors) == [False, True]
         stored = await records.get(paths.cordoned_volumes("b1~1"), CordonedVolumes)
         assert stored is not None
         assert len(stored[0].volumes) == 1

@@ -13,7 +13,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, ReadOnlyBookie
-from pulsarish.model.errors import NotAllowed, NotFound
+from pulsarish.model.errors import NotAllowedError, NotFound
 from pulsarish.runtime.seams import HttpRequest, Op, World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record
@@ -49,7 +49,9 @@ def test_a_request_is_stored_for_the_instance_and_refused_when_too_few_are_left(
             await ask("PUT", "b9")
         with pytest.raises(NotFound, match="there is no bookie instance 'b1~0', or not any more"):
             await ask("PUT", "b1~0", force=True)
-        with pytest.raises(NotAllowed, match="without b1 1 bookies are writable, and 2 hold each"):
+        with pytest.raises(
+            NotAllowedError, match="without b1 1 bookies are writable, and 2 hold each"
+        ):
             await ask("PUT", "b1", reason="disk")
         state = await ask("PUT", "b1", reason="disk", force=True)
         assert (state["asked"], state["alive"], state["readOnly"]) == (True, True, False)

@@ -12,7 +12,7 @@ from pulsarish.broker.http.routes.rebalance_routes import RebalanceRoutes
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import RebalanceRecord
-from pulsarish.model.errors import NotAllowed
+from pulsarish.model.errors import NotAllowedError
 from pulsarish.runtime.seams import HttpRequest, World
 from pulsarish.sim.world.world import Simulation
 
@@ -48,7 +48,7 @@ def test_one_is_asked_for_at_a_time_and_ends_or_is_stopped() -> None:
             3,
             10,
         )
-        with pytest.raises(NotAllowed, match="rebalance stop"):
+        with pytest.raises(NotAllowedError, match="rebalance stop"):
             await ask("PUT")
         await note(ledgers_moved=2, held={"b2~1": 7, "b1~1": 9}, held_then={"b1~1": 8, "b2~1": 8})
         now = await ask("GET")
@@ -65,7 +65,7 @@ def test_one_is_asked_for_at_a_time_and_ends_or_is_stopped() -> None:
         found = await records.get(paths.rebalance(), RebalanceRecord)
         assert found is not None
         assert found[0].number == 2
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowedError):
             await ask("audit")
         await ask("DELETE")
         looked = await ask("audit", maxLedgers=4)

@@ -17,7 +17,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, VolumeRecord
-from pulsarish.model.errors import NotAllowed, NotFound, ServiceNotReady
+from pulsarish.model.errors import NotAllowedError, NotFound, ServiceNotReady
 from pulsarish.runtime.seams import HttpRequest, World
 from tests.unit.broker.http.routes.test_cordon_routes import play, put, volume
 
@@ -108,7 +108,7 @@ def test_a_drain_is_stored_and_the_bookie_says_how_far_it_is() -> None:
         assert {each[1:] for each in bookie.asked} == {("/b/ledgers", False)}
         with pytest.raises(NotFound, match="it has /a/ledgers, /b/ledgers"):
             await ask(routes, "PUT", "/c/ledgers")
-        with pytest.raises(NotAllowed, match="0 bookies are writable"):
+        with pytest.raises(NotAllowedError, match="0 bookies are writable"):
             await ask(routes, "PUT", "/a/ledgers")
 
     play(work)
