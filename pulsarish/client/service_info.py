@@ -35,6 +35,11 @@ class ServiceInfo:
         self._authentication = authentication
         self._trust_file = tls_trust_certs_file_path
 
+    @classmethod
+    def wrap(cls, service_info: ServiceInfo) -> ServiceInfo:
+        """Return the argument. Apache Pulsar's client has two classes of these, and here is one."""
+        return service_info
+
     @property
     def service_url(self) -> str:
         return self._url.text

@@ -12,17 +12,12 @@ __all__ = ["DIFFERENCES", "Difference", "table"]
 
 @dataclass(frozen=True)
 class Difference:
-    """A row: what a program finds there and here, and which programs show it.
-
-    ``is_closing``: work on it is under way. The programs may have one outcome already, and the row
-    is in no document.
-    """
+    """A row: what a program finds there and here, and which programs show it."""
 
     there: str
     here: str
     why: str
     programs: tuple[str, ...]
-    is_closing: bool = False
 
 
 DIFFERENCES: Final = (
@@ -158,27 +153,6 @@ DIFFERENCES: Final = (
         ("wrong_arguments.credentials",),
     ),
     Difference(
-        "Null values are sent as such, and messages have an `encryption_context`.",
-        "They are refused, and it does not exist.",
-        "Null values and encryption are being added.",
-        ("messages.null_value", "messages.encryption_context_of_plain_text"),
-        is_closing=True,
-    ),
-    Difference(
-        "Names of exceptions.",
-        "Others.",
-        "The exceptions are being given all names of Apache Pulsar's.",
-        (
-            "consumers.unsubscribe_with_others",
-            "consumers.last_message_id_of_partitions",
-            "wrong_arguments.tenant_that_does_not_exist",
-            "wrong_arguments.namespace_that_does_not_exist",
-            "wrong_arguments.unknown_arguments",
-            "wrong_arguments.argument_given_twice",
-        ),
-        is_closing=True,
-    ),
-    Difference(
         "`schema_version()` is a `str`.",
         "It is `bytes`.",
         "A version is 8 bytes, and not every one is text.",
@@ -255,24 +229,10 @@ DIFFERENCES: Final = (
         "The subscription lives as long as the view, and holds nothing.",
         ("table_views.texts",),
     ),
-    Difference(
-        "Types of errors.",
-        "",
-        "Arguments of a wrong type are being made a `TypeError`, too.",
-        (
-            "wrong_arguments.dead_letter_policies",
-            "wrong_arguments.callback_of_send_async",
-            "wrong_arguments.producer_properties",
-            "wrong_arguments.consumer_unacked_timeout",
-        ),
-        is_closing=True,
-    ),
 )
 
 
 def table() -> str:
     """Return the rows that are there to stay as a table in Markdown."""
-    rows = [
-        f"| {row.there} | {row.here} | {row.why} |" for row in DIFFERENCES if not row.is_closing
-    ]
+    rows = [f"| {row.there} | {row.here} | {row.why} |" for row in DIFFERENCES]
     return "\n".join(["| Apache Pulsar's client | ours | why |", "| --- | --- | --- |", *rows])

@@ -21,16 +21,6 @@ _OTHERS: Final = {
     and kind not in (Exception, OSError, ArithmeticError)
 }
 
-NAMES_TO_COME: Final = {
-    "InvalidArgument": "ValueError|TypeError",
-    "OperationNotSupported": "OperationNotSupported",
-    "NotAllowedError": "NotAllowedError|CumulativeAcknowledgementNotAllowedError",
-    "ConsumerAssignError": "ConsumerAssignError",
-}
-"""Names of Apache Pulsar that classes of ours do not have yet. They are being closed: a class that
-has a name of Apache Pulsar's, or is one of Python's errors, is not looked up here.
-"""
-
 
 def error_name(package: ModuleType, error: BaseException) -> str:
     """Return the name by which a program that knows Apache Pulsar's package catches an error of
@@ -48,12 +38,6 @@ def error_name(package: ModuleType, error: BaseException) -> str:
     found = [names[kind] for kind in type(error).__mro__ if kind in names]
     # Every error is a PulsarException: that says nothing while there is a better name.
     better = [name for name in found if name != "PulsarException"]
-    if not better:
-        better = [
-            NAMES_TO_COME[kind.__name__]
-            for kind in type(error).__mro__
-            if kind.__name__ in NAMES_TO_COME
-        ]
     return "|".join(better or found or [type(error).__name__])
 
 
