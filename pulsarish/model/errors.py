@@ -304,7 +304,7 @@ class ConsumerAssignError(PulsarishError):
     server_error = 19
 
 
-class SubscriptionBusy(PulsarishError):
+class SubscriptionBusy(ConsumerBusy):
     """The subscription has connected consumers, so it cannot be deleted or moved without force."""
 
     code = 31

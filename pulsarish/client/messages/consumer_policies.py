@@ -147,6 +147,7 @@ class ConsumerDeadLetterPolicy:
         self.retry_letter_topic = _full_name("retry_letter_topic", retry_letter_topic)
         self.initial_subscription_name = ""
         if initial_subscription_name is not None:
+            check_text("initial_subscription_name", initial_subscription_name)
             raise OperationNotSupported(
                 "initial_subscription_name is not supported yet: subscribe to the dead letter "
                 "topic before messages go there"

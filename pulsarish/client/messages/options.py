@@ -81,10 +81,10 @@ def topics_of(topic: object) -> list[TopicName]:
     if isinstance(topic, str):
         return [TopicName.parse(topic)]
     if isinstance(topic, list):
-        if not topic or not all(isinstance(name, str) for name in topic):
-            raise InvalidArgument(
-                "topic is a list that is empty or holds something other than str: pass topic names"
-            )
+        if not topic:
+            raise InvalidArgument("topic is an empty list: pass topic names")
+        for name in topic:
+            check_type("topic", name, str, "a list of topic names")
         names = [TopicName.parse(name) for name in topic]
         if len({name.full for name in names}) < len(names):
             raise InvalidArgument("topic is a list that names a topic twice: name each once")

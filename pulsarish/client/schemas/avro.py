@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.client.checks import shown
+from pulsarish.client.errors import InvalidType
 from pulsarish.client.schemas.python_types import TypedShape
 from pulsarish.client.schemas.records import Record
 from pulsarish.client.schemas.schema import Decode
@@ -67,7 +68,7 @@ class _RecordShape:
 
     def to_plain(self, value: Any) -> Any:
         if not isinstance(value, self._class):
-            raise InvalidArgument(
+            raise InvalidType(
                 f"content is of type {type(value).__name__}: this producer's schema takes "
                 f"{self._class.__name__}"
             )
@@ -83,7 +84,7 @@ class _DictShape:
 
     def to_plain(self, value: Any) -> Any:
         if not isinstance(value, Mapping):
-            raise InvalidArgument(
+            raise InvalidType(
                 f"content is of type {type(value).__name__}: a schema by its definition takes a "
                 "dict"
             )

@@ -224,10 +224,19 @@ DIFFERENCES: Final = (
         ("receiving.listener",),
     ),
     Difference(
-        "The text of a table view shows its `subscription_name`.",
-        "It shows the topic only.",
-        "The subscription lives as long as the view, and holds nothing.",
-        ("table_views.texts",),
+        "A topic of a tenant or namespace that does not exist is `TopicNotFound`.",
+        "`NotFound`, of which `TopicNotFound` is a kind.",
+        "It says what is missing, and a new topic would not help.",
+        (
+            "wrong_arguments.tenant_that_does_not_exist",
+            "wrong_arguments.namespace_that_does_not_exist",
+        ),
+    ),
+    Difference(
+        "`unacked_messages_timeout_ms=-1` is a `TypeError`.",
+        "`InvalidArgument`, a `ValueError`.",
+        "The type is right and the value is not.",
+        ("wrong_arguments.consumer_unacked_timeout",),
     ),
 )
 

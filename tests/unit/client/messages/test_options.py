@@ -180,7 +180,7 @@ def test_producer_options(change: dict[str, Any], error: type[PulsarishError], w
     ("change", "error", "words"),
     [
         ({"topic": 5}, InvalidArgument, "a compiled pattern or a pulsarish.Wildcard"),
-        ({"topic": []}, InvalidArgument, "topic is a list that is empty"),
+        ({"topic": []}, InvalidArgument, "topic is an empty list"),
         ({"topic": ["a", "persistent://public/default/a"]}, InvalidArgument, "twice"),
         ({"topic": None}, InvalidArgument, "topic is None of type NoneType"),
         ({"subscription_name": ""}, InvalidTopicName, "subscription"),
