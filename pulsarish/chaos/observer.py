@@ -203,6 +203,15 @@ class Observer:
 
         return self._run(read)
 
+    def has_ledger(self, ledger_id: int) -> bool:
+        """Return whether the metadata know a ledger."""
+
+        async def read() -> bool:
+            found = await (await self._open()).get(paths.ledger(ledger_id), LedgerMetadata)
+            return found is not None
+
+        return self._run(read)
+
     def restored(self) -> RestoredTree | None:
         """The mark of a tree that was restored, or that a node has found to be older than it
         was.
