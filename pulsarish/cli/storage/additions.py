@@ -45,9 +45,8 @@ def add_volume(
 
     \b
     Example:
-      pulsarish storage add-volume bookie-2 --journal-directory /d3/journal \\
-          --ledger-directory /d3/ledgers --index-directory /d3/index
-    """
+      pulsarish storage add-volume bookie-2 --journal-directory /d3/journal --ledger-directory /d3/ledgers --index-directory /d3/index
+    """  # noqa: E501  # an example is one line
     state = admin.bookies.add_volume(
         bookie,
         journal_directory=journal_directory,

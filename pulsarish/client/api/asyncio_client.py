@@ -167,20 +167,21 @@ class AsyncClient:
             self._failover = ClusterFailover(
                 self._source.failover,
                 self._source.options_of,
-                self.on_service_info_update,
+                self._on_service_info_update,
                 connect=connect,
                 release=release or _keep_open,
                 clock=clock,
+                tasks=tasks,
             )
             _ = tasks.spawn(self._failover.run(), name="client failover")
         if self._own_source is not None:
-            self._own_source.begin(self.on_service_info_update)
+            self._own_source.begin(self._on_service_info_update)
 
     def get_service_info(self) -> ServiceInfo:
         """Return where the client's cluster is, as it was given last."""
         return self._source.current
 
-    def on_service_info_update(self, info: ServiceInfo) -> None:
+    def _on_service_info_update(self, info: ServiceInfo) -> None:
         """Go to another cluster, with all producers, consumers and readers; called in any thread.
 
         Does nothing once the client is closed. Raises ``InvalidArgument`` for what is no

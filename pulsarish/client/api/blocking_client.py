@@ -74,7 +74,7 @@ class Client:
         self._client = loop.run(make())
         # In this thread, as what it calls of the program may wait.
         try:
-            source.begin(self._client.on_service_info_update)
+            source.begin(self._client._on_service_info_update)
         except BaseException:
             self.shutdown()
             raise

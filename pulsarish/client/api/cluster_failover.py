@@ -15,7 +15,7 @@ from pulsarish.client.messages.options import ClientOptions
 from pulsarish.client.service_info import AutoClusterFailover, ServiceInfo
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import CallFailed, ClientConnections, Clock, StreamBroken
+from pulsarish.runtime.seams import CallFailed, ClientConnections, Clock, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["ClusterFailover"]
@@ -42,6 +42,7 @@ class ClusterFailover:
         connect: Connect,
         release: Release,
         clock: Clock,
+        tasks: Tasks,
     ) -> None:
         self._infos = [plan.primary, *plan.secondary]
         self._interval_seconds = plan.check_interval_ms / 1_000
@@ -55,6 +56,7 @@ class ClusterFailover:
         self._connect = connect
         self._release = release
         self._clock = clock
+        self._tasks = tasks
         self._stopped = asyncio.Event()
         self._connections: dict[int, ClientConnections] = {}
 
@@ -109,6 +111,7 @@ class ClusterFailover:
                     chosen.url,
                     connections,
                     self._clock,
+                    self._tasks,
                     listener=chosen.listener_name,
                     timeout_seconds=seconds,
                 )

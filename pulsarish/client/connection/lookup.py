@@ -333,7 +333,7 @@ class Lookup:
         now = self._clock.monotonic()
         looked_at, words = self._advice.get(address, (-_ADVICE_SECONDS, ""))
         if now - looked_at >= _ADVICE_SECONDS:
-            kind = await look_at(self._connections, address, self._clock)
+            kind = await look_at(self._connections, address, self._clock, self._tasks)
             words = str(error) if kind is None else advice(address, "pulsarish", kind)
             self._advice[address] = now, words
         return words

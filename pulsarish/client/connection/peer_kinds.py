@@ -10,8 +10,9 @@ import ssl
 from enum import Enum
 from typing import Final, cast
 
+from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.network.addresses import is_tls, plain_address
-from pulsarish.runtime.seams import ClientConnections, Clock, StreamBroken
+from pulsarish.runtime.seams import ClientConnections, Clock, StreamBroken, Tasks
 
 __all__ = ["FirstBytes", "PeerKind", "advice", "kind_of", "look_at"]
 
@@ -106,14 +107,15 @@ _PORTS: Final = {
 }
 
 
-class FirstBytes(asyncio.Protocol):
+class FirstBytes(ContainedProtocol):
     """Sends one request and gathers the answer.
 
     Args:
         request: is sent when the connection is there.
     """
 
-    def __init__(self, request: bytes) -> None:
+    def __init__(self, request: bytes, tasks: Tasks) -> None:
+        super().__init__(tasks)
         self._request = request
         self._transport: asyncio.Transport | None = None
         self._arrived = asyncio.Event()
@@ -149,7 +151,9 @@ class FirstBytes(asyncio.Protocol):
             self._transport.abort()
 
 
-async def look_at(connections: ClientConnections, address: str, clock: Clock) -> PeerKind | None:
+async def look_at(
+    connections: ClientConnections, address: str, clock: Clock, tasks: Tasks
+) -> PeerKind | None:
     """Return what listens at an address without TLS: greet it as a client of TLS does.
 
     ``None`` when that is not known.
@@ -160,7 +164,7 @@ async def look_at(connections: ClientConnections, address: str, clock: Clock) ->
         async with clock.timeout(_LOOK_SECONDS):
             peer = cast(
                 "FirstBytes",
-                await connections.open_bytes(address, lambda: FirstBytes(_client_hello())),
+                await connections.open_bytes(address, lambda: FirstBytes(_client_hello(), tasks)),
             )
     except (StreamBroken, TimeoutError):
         return None

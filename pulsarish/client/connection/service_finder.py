@@ -37,7 +37,7 @@ from pulsarish.model.errors import (
     ServiceNotReady,
 )
 from pulsarish.runtime.network.addresses import host_of, plain_address
-from pulsarish.runtime.seams import TLS, ClientConnections, Clock, StreamBroken, Unreachable
+from pulsarish.runtime.seams import TLS, ClientConnections, Clock, StreamBroken, Tasks, Unreachable
 from pulsarish.runtime.version import program_name
 from pulsarish.security.credentials import NO_CREDENTIALS, Credentials
 from pulsarish.wire._pb import pulsar_pb2 as pb
@@ -87,6 +87,7 @@ class ServiceFinder:
         url: ServiceUrl,
         connections: ClientConnections,
         clock: Clock,
+        tasks: Tasks,
         *,
         listener: str,
         timeout_seconds: float,
@@ -94,6 +95,7 @@ class ServiceFinder:
         self._url = url
         self._connections = connections
         self._clock = clock
+        self._tasks = tasks
         self._listener = listener
         self._timeout_seconds = timeout_seconds
 
@@ -143,7 +145,9 @@ class ServiceFinder:
         async with self._clock.timeout(self._timeout_seconds):
             peer = cast(
                 "FirstBytes",
-                await self._connections.open_bytes(address, lambda: FirstBytes(request)),
+                await self._connections.open_bytes(
+                    address, lambda: FirstBytes(request, self._tasks)
+                ),
             )
         try:
             async with self._clock.timeout(self._timeout_seconds):
@@ -160,7 +164,7 @@ class ServiceFinder:
             kind = kind_of(bytes(peer.received))
         if kind is PeerKind.CLOSES:
             # A port with TLS ends a connection that begins with something else.
-            kind = await look_at(self._connections, address, self._clock) or kind
+            kind = await look_at(self._connections, address, self._clock, self._tasks) or kind
         raise StreamBroken(advice(address, self._url.scheme, kind))
 
     # The binary protocol.

@@ -88,6 +88,7 @@ class ServiceLink:
             url,
             self._direct,
             self._clock,
+            self._tasks,
             listener=self._chosen.listener_name,
             timeout_seconds=answer_seconds(self._chosen),
         )

@@ -170,6 +170,7 @@ def imported(*arguments: str) -> set[str]:
 SECURITY = {
     "pulsarish.client",
     "pulsarish.client.checks",
+    "pulsarish.client.errors",
     "pulsarish.client.messages",
     "pulsarish.client.messages.security_options",
     "pulsarish.runtime",

@@ -243,7 +243,7 @@ def test_commands_of_profiles(person: Person) -> None:
 
 BAD: Mapping[tuple[str, ...], str] = {
     (): "give --url, --admin-url or both",
-    ("--url", "pulsar://h"): "Apache Pulsar's protocol",
+    ("--url", "pulsr://h"): "unknown scheme",
     ("--admin-url", "ftp://h"): "admin url 'ftp://h' must look like",
     ("--admin-url", "http://h", "--key-file", "k"): "",
     ("--admin-url", "https://h", "--key-file", "k"): "belong together",

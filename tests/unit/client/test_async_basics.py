@@ -308,13 +308,13 @@ def test_what_they_show_of_themselves() -> None:
         reader = await client.create_reader("t", MessageId.earliest, subscription_role_prefix="r")
         view = await client.create_table_view("t", "v")
         topic = "persistent://public/default/t"
-        assert repr(client) == f"Client({client._service_url}, open)"
+        assert repr(client) == f"Client({client._source.current.service_url}, open)"
         assert repr(producer) == f"Producer({topic}, writer, connected)"
         assert repr(consumer) == f"Consumer({topic}, s, worker, connected)"
         assert repr(reader).startswith(f"Reader({topic}, r-reader-")
         assert repr(view) == "TableView(topic=t, subscription=v)"
         await client.close()
-        assert repr(client) == f"Client({client._service_url}, closed)"
+        assert repr(client) == f"Client({client._source.current.service_url}, closed)"
         assert repr(producer) == f"Producer({topic}, writer, closed)"
         assert repr(consumer) == f"Consumer({topic}, s, worker, closed)"
 

@@ -22,6 +22,7 @@ PACKAGE = Path(__file__).resolve().parents[3] / "pulsarish"
 
 LOOP_CALLS = {
     "broker/subscriptions/subscriptions.py": "one topic's: contained",
+    "client/api/asyncio_client.py": "one client's: a move to another cluster that fails is logged",
     "client/api/traced_asyncio.py": "one send's: it ends a span, which does not raise",
     "security/basic_provider.py": "one credential's check: it only notes the outcome",
     "security/callers.py": "one credential's check: it only notes the outcome",
