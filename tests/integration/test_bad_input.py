@@ -138,7 +138,7 @@ def test_producers(client: pulsarish.Client) -> None:
         client.create_producer("t", producer_name="one")
     with pytest.raises(pulsarish.MessageTooBig, match="5242880"):
         producer.send(b"x" * 5_242_881)
-    for content in ("text", None, 5):
+    for content in ("text", 5):
         with pytest.raises(pulsarish.InvalidArgument, match="pass bytes"):
             producer.send(content)
     with pytest.raises(pulsarish.InvalidArgument, match="event_timestamp"):
@@ -182,7 +182,7 @@ def test_cumulative_acknowledgement_on_shared(client: pulsarish.Client) -> None:
 
 
 def test_clients(server: Server) -> None:
-    for url in ("", "127.0.0.1", "http://127.0.0.1:8080", "pulsarish://h:70000", None):
+    for url in ("", "127.0.0.1", "ftp://127.0.0.1:8080", "pulsarish://h:70000", None):
         with pytest.raises(pulsarish.InvalidConfiguration, match=r"pulsarish://host:6660"):
             pulsarish.Client(url)  # type: ignore[arg-type]
     nowhere = pulsarish.Client("pulsarish://127.0.0.1:1", operation_timeout_seconds=1)

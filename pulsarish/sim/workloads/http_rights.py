@@ -148,6 +148,7 @@ _INSIDE: Final[Mapping[str, _Inside]] = {
         query={"role": "reader", "action": "consume", "resource": "acme/orders"},
     ),
     "GET /admin/v2/clusters": _Inside("/admin/v2/clusters", lambda _: (200, ["pulsarish"])),
+    "GET /lookup/v2/native-urls": _Inside("/lookup/v2/native-urls", lambda _: _ANY),
     "POST /admin/v2/namespaces/grantPermissionsOnTopics": _Inside(
         "/admin/v2/namespaces/grantPermissionsOnTopics",
         _may_grant,
