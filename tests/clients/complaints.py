@@ -73,5 +73,9 @@ JAVA_COMPLAINTS = Complaints(
             r"Cannot create a \[Durable\] subscription for a NonPersistentTopic"
         ),
         "primitive_schemas": _REFUSAL,
+        # It comes back while the next unload goes on.
+        "unloaded": re.compile(
+            "is being unloaded; look it up again|Failed to subscribe to topic on"
+        ),
     },
 )

@@ -126,18 +126,23 @@ async def _may_have(
     ]
     reason = ""
     for start in range(0, len(mine), _ASKED_AT_ONCE):
-        try:
-            said = await asyncio.gather(
-                *(
-                    _ask(pool, member, ledger_id, entry_id)
-                    for entry_id in mine[start : start + _ASKED_AT_ONCE]
-                )
-            )
-        except NoAnswer as error:
-            return reason or str(error)
+        # All are waited for: a question that is left alone would fail where nobody listens.
+        said = await asyncio.gather(
+            *(
+                _ask(pool, member, ledger_id, entry_id)
+                for entry_id in mine[start : start + _ASKED_AT_ONCE]
+            ),
+            return_exceptions=True,
+        )
+        failures = [each for each in said if isinstance(each, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, NoAnswer):
+                raise failure
+        if failures:
+            return reason or str(failures[0])
         # Continue after an entry whose state is unknown: the bookie may be given up, and then only
         # an entry that it has ends the command.
-        reason = reason or next(filter(None, said), "")
+        reason = reason or next((each for each in said if isinstance(each, str) and each), "")
     return reason
 
 
