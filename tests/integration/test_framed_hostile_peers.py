@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from pulsarish.runtime.framed import framed_connection
 from pulsarish.runtime.framed.framed_connections import FramedConnections
 from pulsarish.runtime.framed.framed_stream import WINDOW_BYTES
 from pulsarish.runtime.framed.frames import Kind, Opening, encode_opening, frame
@@ -125,6 +126,28 @@ def test_a_connection_that_does_not_begin_is_closed() -> None:
         await others_are_served(connections, listener.address)
 
     run(work, ConnectionLimits(handshake_timeout_seconds=0.3))
+
+
+def test_who_does_not_leave_is_left_at_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream is over, and its client keeps the connection open."""
+
+    async def once(stream: Stream) -> None:
+        await stream.send([b"x"])
+
+    async def work(connections: FramedConnections) -> None:
+        listener = await connections.serve("127.0.0.1:0", {"t.once": once}, {})
+        reader, writer = await connect(listener.address)
+        writer.write(opening("t.once"))
+        assert await reader.read() != b""
+        await listener.stop(0)
+        with pytest.raises(ConnectionError):
+            while True:
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(framed_connection, "LINGER_SECONDS", 1_000.0)
+    run(work)
 
 
 def test_more_than_the_window_ends_the_connection() -> None:

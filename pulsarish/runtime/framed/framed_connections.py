@@ -8,6 +8,7 @@ refused. Silence, an unknown host, a firewall or a failed TLS handshake are ``St
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
@@ -325,6 +326,8 @@ class _FramedListener:
         )
         self._listening: Listening | None = None
         self._users: dict[FramedConnection, _Handshake | FramedStream | CallServer] = {}
+        self._made: weakref.WeakSet[FramedConnection] = weakref.WeakSet()
+        """Also those whose stream is over and that wait for the client's end."""
         self._is_stopping = False
         self._idle = asyncio.Event()
 
@@ -354,10 +357,13 @@ class _FramedListener:
                 _log.debug("streams are broken at the stop", count=len(self._users))
         for user in list(self._users.values()):
             user.abort("the server is stopping")
+        for connection in list(self._made):
+            connection.abort("the server has stopped")
 
     # -- what connections report
 
     def on_made(self, connection: FramedConnection) -> None:
+        self._made.add(connection)
         connection.user = handshake = _Handshake(self, connection)
         self._users[connection] = handshake
         refused = self._slots.take(connection, connection.peer.rpartition(":")[0])
