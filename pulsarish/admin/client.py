@@ -27,9 +27,9 @@ class Admin:
 
     Calls block; no connection stays open between them.
 
-        admin = Admin("http://127.0.0.1:8080") admin.namespaces.create("acme/orders", bundles=8)
-        admin.namespaces.set_policy("acme/orders", "retention", {"retentionTimeInMinutes": 10080,
-        "retentionSizeInMB": -1}) admin.topics.create("acme/orders/new", partitions=4)
+        admin = Admin("http://127.0.0.1:8080")
+        admin.namespaces.create("acme/orders", bundles=8)
+        admin.topics.create("acme/orders/new", partitions=4)
         admin.topics.stats("acme/orders/new-partition-0")["msgRateIn"]
 
     Args:

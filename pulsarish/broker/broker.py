@@ -479,6 +479,11 @@ class Broker:
             return "not registered: the metadata session is lost or was taken away"
         return ""
 
+    def serves_topic(self, name: str) -> bool:
+        """Return whether the topic of this whole name is loaded here and open."""
+        topic = self._topics.loaded.get(name)
+        return topic is not None and topic.closed is None
+
     @property
     def stalls_count(self) -> int:
         """How often a dispatcher did not move although it had no reason to wait."""

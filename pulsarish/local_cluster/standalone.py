@@ -28,14 +28,14 @@ from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.cluster_members import member_credentials
 from pulsarish.runtime.config import load
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.loop import NodeProcess, RunningNode
+from pulsarish.runtime.loop import NodeProcess
 from pulsarish.runtime.network.addresses import plain_address
 from pulsarish.runtime.network.open_ports import warn_of_open_ports
 from pulsarish.runtime.seams import MetadataStore
 from pulsarish.runtime.world import Production, production
 from pulsarish.wire.json_record import decode_record
 
-__all__ = ["StandaloneConfigs", "standalone_configs", "start_standalone"]
+__all__ = ["Standalone", "StandaloneConfigs", "standalone_configs", "start_standalone"]
 
 _log = get_logger("standalone.security")
 
@@ -245,7 +245,9 @@ async def _open_tree(configs: StandaloneConfigs, parts: Production) -> LocalTree
     )
 
 
-class _Standalone:
+class Standalone:
+    """A server that serves. ``urls``: its addresses for clients, by scheme."""
+
     def __init__(
         self,
         tree: _Tree,
@@ -256,9 +258,9 @@ class _Standalone:
         mark: RestoredTree | None,
         security: SecurityFiles | None,
     ) -> None:
-        urls = _urls(broker)
+        self.urls = _urls(broker)
         self.ready_line = "standalone ready " + " ".join(
-            f"{scheme}://{address}" for scheme, address in urls.items()
+            f"{scheme}://{address}" for scheme, address in self.urls.items()
         )
         if isinstance(tree, _ServedTree):
             self.ready_line += f" {tree.url}"
@@ -304,7 +306,7 @@ def _urls(broker: Broker) -> dict[str, str]:
     return {scheme: address for scheme, address in found if address}
 
 
-async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> RunningNode:
+async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> Standalone:
     """Start all of it; returns when the broker can serve. Raises what the nodes' starts raise."""
     if configs.security is not None:
         configs.security.make()
@@ -355,4 +357,4 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
         # process.
         await parts.connections.close()
         raise
-    return _Standalone(tree, bookie, broker, sessions, parts, mark, configs.security)
+    return Standalone(tree, bookie, broker, sessions, parts, mark, configs.security)

@@ -29,7 +29,14 @@ from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.log import flush_logs, get_logger
 from pulsarish.runtime.metrics import LAG_BUCKETS_SECONDS, Histogram
 
-__all__ = ["EXIT_SECOND_SIGNAL", "LoopCare", "NodeProcess", "RunningNode", "run_node"]
+__all__ = [
+    "EXIT_SECOND_SIGNAL",
+    "LoopCare",
+    "NodeProcess",
+    "RunningNode",
+    "run_node",
+    "server_runner",
+]
 
 _log = get_logger("loop")
 
@@ -206,8 +213,13 @@ def run_node(start: Callable[[NodeProcess], Awaitable[RunningNode]]) -> int:
     raise_descriptor_limit()
     # RocksDB makes its files with all the rights that this mask leaves.
     os.umask(_UMASK)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with server_runner() as runner:
         return runner.run(_run(start))
+
+
+def server_runner() -> asyncio.Runner:
+    """Return a runner with the event loop that servers run in."""
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
 async def _run(start: Callable[[NodeProcess], Awaitable[RunningNode]]) -> int:

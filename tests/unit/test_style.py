@@ -50,6 +50,7 @@ LEFT: Final = {
     "pulsarish/sim": 12,
     "pulsarish/spark": 0,
     "pulsarish/tableview.py": 0,
+    "pulsarish/testing": 0,
     "pulsarish/wire": 0,
     "docs": 5,
     "README.md": 0,

@@ -126,7 +126,7 @@ async def _may_have(
     ]
     reason = ""
     for start in range(0, len(mine), _ASKED_AT_ONCE):
-        # All are waited for: a question that is left alone would fail where nobody listens.
+        # Wait for all: a question that is left alone would fail without a caller.
         said = await asyncio.gather(
             *(
                 _ask(pool, member, ledger_id, entry_id)

@@ -185,11 +185,7 @@ class _Run:
     def _owner(self) -> str | None:
         """Return the broker that serves all of the topics."""
         for name, broker in self._cluster.brokers_up():
-            loaded = broker._topics.loaded
-            if all(
-                topic.topic in loaded and loaded[topic.topic].closed is None
-                for topic in self._topics
-            ):
+            if all(broker.serves_topic(topic.topic) for topic in self._topics):
                 return name
         return None
 
