@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any, Final, Self, Unpack
 
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
+from pulsarish.client.api.asyncio_worker import MakesAsyncWorkers
 from pulsarish.client.api.cluster_failover import ClusterFailover
 from pulsarish.client.api.reader_checkpoint import (
     ReaderCheckpoint,
@@ -82,7 +83,7 @@ async def _keep_open(_connections: ClientConnections) -> None:
     """Leave connections to the caller of the client, who closes them."""
 
 
-class AsyncClient:
+class AsyncClient(MakesAsyncWorkers):
     """A client of a cluster. Close it, or use it in ``async with``."""
 
     def __init__(

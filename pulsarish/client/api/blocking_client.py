@@ -16,6 +16,7 @@ from pulsarish.client.api.blocking_producer import Producer
 from pulsarish.client.api.service_source import ServiceSource, service_source
 from pulsarish.client.api.table_view import TableView
 from pulsarish.client.api.traced_blocking import TracedConsumer, TracedProducer, TracedReader
+from pulsarish.client.api.worker import MakesWorkers
 from pulsarish.client.messages.arguments import (
     ClientArguments,
     consumer_options,
@@ -40,7 +41,7 @@ __all__ = ["Client"]
 _SCHEMA: Final = BytesSchema()
 
 
-class Client:
+class Client(MakesWorkers):
     """A client of a cluster. Close it, or use it in ``with``."""
 
     @taking(service_source)

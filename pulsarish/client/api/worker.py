@@ -1,0 +1,269 @@
+"""Hand the messages of a subscription to a function, in threads."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, Final, Self
+
+from pulsarish.client.api.blocking_consumer import Consumer
+from pulsarish.client.api.worker_options import EXTEND_SECONDS, WorkerOptions, worker_options
+from pulsarish.client.messages.message import Message
+from pulsarish.model.errors import AlreadyClosed, NotAllowedError, PulsarishError, Timeout
+from pulsarish.runtime.log import get_logger
+
+__all__ = ["MakesWorkers", "Worker"]
+
+_log = get_logger("client.worker")
+
+_LOOK_SECONDS: Final = 0.5
+"""How long a stop, or a signal, may go unnoticed by a thread that waits."""
+_PAUSE_SECONDS: Final = 1.0
+
+
+class MakesWorkers:
+    """A client, as far as workers need it."""
+
+    def subscribe(self, *arguments: Any, **named: Any) -> Consumer:
+        raise NotImplementedError
+
+    def worker(
+        self,
+        topic: Any,
+        subscription_name: str,
+        *,
+        concurrency: int = 1,
+        attempts_max: int | None = None,
+        retry_delay: timedelta = timedelta(seconds=1),
+        dead_letter_topic: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[[Message], object]], Worker]:
+        """Make a decorated function the worker of a subscription: it handles each message.
+
+            @client.worker("orders", "billing", concurrency=8, attempts_max=5)
+            def bill(message): ...
+
+            bill.run()  # until SIGINT or SIGTERM
+
+        Nothing happens before the worker is started. Messages that the function raises for come
+        again.
+
+        Args:
+            topic: as for ``subscribe``.
+            subscription_name: the shared subscription; workers with the same one share the work.
+            concurrency: how many messages are handled at a time.
+            attempts_max: after so many failures a message goes to the dead letters; ``None``: it
+                comes again until it is handled.
+            retry_delay: before the second attempt; twice as long before each further one, up to a
+                minute.
+            dead_letter_topic: ``None``: ``TOPIC-SUBSCRIPTION-DLQ``.
+            options: more arguments of ``subscribe``.
+
+        Raises ``InvalidArgument``.
+        """
+        chosen = worker_options(
+            topic,
+            subscription_name,
+            concurrency,
+            attempts_max,
+            retry_delay,
+            dead_letter_topic,
+            options,
+        )
+
+        def subscribe() -> Consumer:
+            return self.subscribe(topic, subscription_name, **chosen.consumer)
+
+        return lambda handle: Worker(subscribe, handle, chosen)
+
+
+class Worker:
+    """A function that handles messages, ``concurrency`` of them at a time, each in a thread.
+
+    ``Client.worker`` makes it. ``run`` works until SIGINT or SIGTERM; ``start`` and ``stop``, or
+    ``with``, work beside the program. Calling the worker calls the function.
+
+    A message is acknowledged when the function returns. When it raises, the message comes again
+    after a delay that grows, or goes to the dead letters. A message may be handled twice: when the
+    process or the connection ended before the acknowledgement.
+    """
+
+    def __init__(
+        self,
+        subscribe: Callable[[], Consumer],
+        handle: Callable[[Message], object],
+        options: WorkerOptions,
+    ) -> None:
+        self._subscribe = subscribe
+        self._handle = handle
+        self._options = options
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._running: dict[int, Message] = {}
+        """What is worked on, by the number of its hand-out."""
+        self._numbers_count = 0
+        self._free = threading.Semaphore(options.concurrency)
+        self._consumer: Consumer | None = None
+        self._receiver: threading.Thread | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self.handled_count = 0
+        """Messages that the function has handled and that were acknowledged."""
+        self.failed_count = 0
+        """How often the function has raised."""
+
+    def __call__(self, message: Message) -> object:
+        return self._handle(message)
+
+    def start(self) -> Self:
+        """Subscribe and begin to work. Returns at once.
+
+        Raises what ``Client.subscribe`` raises, and ``NotAllowedError`` when it was started before.
+        """
+        if self._consumer is not None:
+            raise NotAllowedError(f"{self!r} was started before: make another worker")
+        self._consumer = self._subscribe()
+        self._pool = ThreadPoolExecutor(self._options.concurrency, "pulsarish-worker")
+        self._receiver = _started("receive", self._receive)
+        _started("extend", self._extend)
+        return self
+
+    def stop(self, timeout_seconds: float | None = None) -> bool:
+        """Take no more messages, wait for those that are worked on, and close the consumer.
+
+        What is not done in time is delivered again to another consumer, though the function may
+        still finish it here. A second call does nothing.
+
+        Args:
+            timeout_seconds: how long to wait; ``None``: as long as it takes.
+
+        Returns whether all was done in time.
+        """
+        self._stopping.set()
+        consumer, pool = self._consumer, self._pool
+        if consumer is None or pool is None:
+            return True
+        if self._receiver is not None:
+            self._receiver.join()
+
+        def wait() -> None:
+            pool.shutdown(wait=True)
+            self._ended.set()
+
+        _started("stop", wait)
+        in_time = self._ended.wait(timeout_seconds)
+        self._ended.set()
+        consumer.close()
+        return in_time
+
+    def run(self) -> None:
+        """Start, and work until SIGINT, SIGTERM or ``stop``; then finish what is worked on.
+
+        In a thread that is not the main one, signals are left to the program.
+
+        Raises what ``start`` raises.
+        """
+        before: dict[signal.Signals, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, lambda *_: self._stopping.set())
+        try:
+            self.start()
+            while not self._stopping.wait(_LOOK_SECONDS):
+                pass
+            self.stop()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        options = self._options
+        return (
+            f"Worker({options.topic}, {options.subscription_name}, {len(self._running)} of "
+            f"{options.concurrency} at work, {self.handled_count} handled)"
+        )
+
+    # -- in threads of its own
+
+    def _receive(self) -> None:
+        consumer, pool = self._consumer, self._pool
+        assert consumer is not None
+        assert pool is not None
+        while not self._stopping.is_set():
+            if not self._free.acquire(timeout=_LOOK_SECONDS):
+                continue
+            try:
+                message = consumer.receive(timeout_millis=int(_LOOK_SECONDS * 1000))
+            except Timeout:
+                self._free.release()
+            except AlreadyClosed as error:
+                _log.warning("worker ended", worker=self, reason=error)
+                self._stopping.set()
+            except PulsarishError as error:
+                _log.error("no message could be received", worker=self, reason=error)
+                self._free.release()
+                self._stopping.wait(_PAUSE_SECONDS)
+            else:
+                with self._lock:
+                    self._numbers_count = number = self._numbers_count + 1
+                    self._running[number] = message
+                pool.submit(self._work, number, message)
+
+    def _work(self, number: int, message: Message) -> None:
+        consumer = self._consumer
+        assert consumer is not None
+        failure: BaseException | None = None
+        try:
+            self._handle(message)
+        except BaseException as error:  # noqa: BLE001 - the program's own code: logged, and tried again
+            failure = error
+        with self._lock:
+            del self._running[number]
+            if failure is None:
+                self.handled_count += 1
+            else:
+                self.failed_count += 1
+        try:
+            if failure is None:
+                consumer.acknowledge(message)
+            else:
+                _log.error(
+                    "message not handled",
+                    topic=message.topic_name(),
+                    message=message.message_id(),
+                    outcome=self._options.outcome(message),
+                    exception=failure,
+                )
+                consumer.negative_acknowledge(message)
+        except PulsarishError as error:
+            # It is delivered again: to another consumer, or after the connection is back.
+            _log.warning("message not acknowledged", message=message.message_id(), reason=error)
+        finally:
+            self._free.release()
+
+    def _extend(self) -> None:
+        consumer = self._consumer
+        assert consumer is not None
+        while not self._ended.wait(EXTEND_SECONDS):
+            with self._lock:
+                running = list(self._running.values())
+            try:
+                for message in running:
+                    consumer.ack_extend(message)
+            except PulsarishError as error:
+                _log.warning("work on messages not extended", worker=self, reason=error)
+
+
+def _started(name: str, work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, name=f"pulsarish-worker-{name}", daemon=True)
+    thread.start()
+    return thread
