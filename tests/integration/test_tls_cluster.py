@@ -158,7 +158,9 @@ def test_plain_clients_are_refused(cluster: Cluster) -> None:
             f"pulsarish://{cluster.urls['pulsarish+ssl']}",
             operation_timeout_seconds=3,
         )
-        with pytest.raises(ConnectError, match="perhaps it speaks TLS"):
+        with pytest.raises(
+            ConnectError, match=r"it speaks TLS; begin the service URL with pulsarish\+ssl://"
+        ):
             await client.create_producer("t")
         await client.close()
 
