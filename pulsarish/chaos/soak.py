@@ -154,10 +154,10 @@ class Soak:
         may_overlap = fault.node == METADATA or (
             fault.kind in (FaultKind.PAUSE, FaultKind.CUT) and fault.node.startswith("broker")
         )
+        if may_overlap:
+            self.consumers.begin_overlap()
         try:
             self._check_processes()
-            if may_overlap:
-                self.consumers.begin_overlap()
             row["what"] = self._faults.make(fault)
             self._wait_back(f"{fault.kind} of {fault.node}")
         except (VoidRun, PulsarishError, OSError) as error:
@@ -274,14 +274,13 @@ class Soak:
                 stage.wrong.append(f"{name} has logged {count} tracebacks")
 
     def _end_consumers(self) -> None:
-        """Have all delivered; then let other owners show what of it they would deliver again."""
+        """Wait until all is delivered; then see what the next owners would deliver again."""
         stage, consumers = self._stage, self.consumers
         consumers.wait_for_all(READ_SILENCE_SECONDS)
-        if not consumers.stop():
-            stage.wrong.append("a consumer waits for the receipt of an acknowledgement")
-        self._faults.unload_topics()
+        stage.wrong += consumers.stop()
+        stage.wait("every topic is unloaded", self._unloads_all, _BACK_SECONDS)
         consumers.receive_again()
-        stage.wrong += consumers.note_missing()
+        stage.wrong += consumers.wrong()
         stage.notes.append(
             "subscriptions: {delivered} delivered, {redelivered} redelivered, "
             "{redelivered_after_receipt} of them after a receipt, {missing} missing".format(
@@ -297,8 +296,18 @@ class Soak:
         ]
         if all(ledger.state is LedgerState.CLOSED for ledger in ledgers):
             return True
-        self._faults.unload_topics()
+        _ = self._unloads_all()
         return False
+
+    def _unloads_all(self) -> bool:
+        try:
+            self._faults.unload_topics()
+        except PulsarishError as error:
+            if not error.retryable:
+                raise
+            self._stage.say(f"  not every topic could be unloaded yet: {error}")
+            return False
+        return True
 
     def _note_verified(self, name: str, report: dict[str, Any]) -> None:
         """Count what is wrong, without the places of entry logs that the run has damaged itself:

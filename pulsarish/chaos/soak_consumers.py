@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pulsarish
-from pulsarish.chaos.soak_deliveries import Deliveries, Session
+from pulsarish.chaos.soak_deliveries import Deliveries, Overlap, Session
 from pulsarish.chaos.soak_history import SoakHistory, TopicHistory
 from pulsarish.chaos.soak_load import KEYS, Payloads
 from pulsarish.model.errors import PulsarishError
@@ -20,12 +20,15 @@ from pulsarish.model.errors import PulsarishError
 __all__ = ["SoakConsumers", "keyed_topics"]
 
 _CONSUMERS: Final = 2  # of each subscription
-_POLICY: Final = pulsarish.ConsumerBatchReceivePolicy(500, 4 << 20, 500)
+_BATCH_MAX: Final = 500
+_POLICY: Final = pulsarish.ConsumerBatchReceivePolicy(_BATCH_MAX, -1, 500)
 _RETRY_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 1.0
 _JOIN_SECONDS: Final = 60.0
 _OVERLAP_SECONDS: Final = 15.0
 """How long a former owner may go on delivering after a fault: its session, and a margin."""
+_UNDER_WAY_SECONDS: Final = 60.0
+"""How long a message may be under way to a consumer: as long as a fault lasts, and a margin."""
 _AGAIN_MS: Final = 10_000
 _AGAIN_NEXT_MS: Final = 1_000
 
@@ -51,6 +54,10 @@ class _Subscription:
             batch_receive_policy=_POLICY,
         )
 
+    def begin_session(self, since: float) -> Session:
+        with self.lock:
+            return self.deliveries.begin_session(since)
+
 
 class SoakConsumers:
     """``elapsed`` returns the seconds since the beginning of the run."""
@@ -66,8 +73,9 @@ class SoakConsumers:
         self._payloads = payloads
         self._elapsed = elapsed
         self._ending = threading.Event()
-        self._overlap_until = -1.0
+        self._overlaps: list[Overlap] = []
         self._errors: Counter[str] = Counter()
+        self._died: list[str] = []
         keyed = keyed_topics([topic.topic for topic in history.topics])
         self._subscriptions: list[_Subscription] = []
         for number, topic in enumerate(history.topics):
@@ -88,26 +96,30 @@ class SoakConsumers:
 
     def _add(self, topic: TopicHistory, kind: pulsarish.ConsumerType, *, keys: int) -> None:
         name = f"soak-{kind.name.lower()}"
-        self._subscriptions.append(_Subscription(Deliveries(topic, name, keys=keys), kind))
+        deliveries = Deliveries(topic, name, keys=keys, overlaps=self._overlaps)
+        self._subscriptions.append(_Subscription(deliveries, kind))
 
     # -- while the faults come
 
     def begin_overlap(self) -> None:
         """From now on two brokers may take themselves for the owner of a topic."""
-        self._overlap_until = float("inf")
+        self._overlaps.append(Overlap(self._elapsed()))
 
     def end_overlap(self) -> None:
         """The fault is healed: the former owner learns of it within its session time-out."""
-        self._overlap_until = self._elapsed() + _OVERLAP_SECONDS
-
-    def _begin_session(self, subscription: _Subscription, since: float) -> Session:
-        with subscription.lock:
-            return subscription.deliveries.begin_session(
-                since, may_overlap=since <= self._overlap_until
-            )
+        self._overlaps[-1].until = self._elapsed() + _OVERLAP_SECONDS
 
     def _consume(self, subscription: _Subscription, consumer: pulsarish.Consumer) -> None:
         """Receive and acknowledge until the end, in a thread of its own."""
+        try:
+            self._consume_until_end(subscription, consumer)
+        except Exception as mistake:  # noqa: BLE001 - a thread that dies in silence proves nothing
+            deliveries = subscription.deliveries
+            self._died.append(
+                f"a consumer of {deliveries.name} of {deliveries.topic.topic} ended: {mistake!r}"
+            )
+
+    def _consume_until_end(self, subscription: _Subscription, consumer: pulsarish.Consumer) -> None:
         since = self._elapsed()
         while not self._ending.is_set():
             try:
@@ -129,19 +141,20 @@ class SoakConsumers:
     def _receive_all(
         self, subscription: _Subscription, consumer: pulsarish.Consumer, since: float
     ) -> None:
-        count = -1
-        session: Session | None = None
+        count, session = consumer.subscribed_count(), subscription.begin_session(since)
         while not self._ending.is_set():
             looked_at, now_count = self._elapsed(), consumer.subscribed_count()
             if now_count != count:
-                session, count = self._begin_session(subscription, since), now_count
+                count, session = now_count, subscription.begin_session(since)
             since = looked_at
             messages = consumer.batch_receive()
-            if not messages:
-                continue
-            is_one = consumer.subscribed_count() == count
-            numbers = self._note(subscription, messages, session if is_one else None)
-            self._acknowledge(subscription, consumer, messages, numbers)
+            if messages:
+                is_one = consumer.subscribed_count() == count
+                numbers = self._note(subscription, messages, session if is_one else None)
+                self._acknowledge(subscription, consumer, messages, numbers)
+            if len(messages) < _BATCH_MAX:
+                # The consumer held nothing more, so what comes next was under way at most.
+                session.since = max(session.since, looked_at - _UNDER_WAY_SECONDS)
 
     def _note(
         self,
@@ -185,7 +198,9 @@ class SoakConsumers:
     # -- the end
 
     def wait_for_all(self, silence_seconds: float) -> None:
-        """Wait until all that was confirmed is delivered, or nothing came for so long."""
+        """Wait until all that was confirmed is delivered, or nothing came for so long: what is then
+        missing counts as not delivered, whatever another owner delivers later.
+        """
         delivered, came = -1, time.monotonic()
         while any(self._missing_counts()) and time.monotonic() - came < silence_seconds:
             if (now := sum(each.deliveries.delivered_count for each in self._subscriptions)) != (
@@ -194,6 +209,10 @@ class SoakConsumers:
                 delivered, came = now, time.monotonic()
             time.sleep(_POLL_SECONDS)
 
+        for each in self._subscriptions:
+            with each.lock:
+                each.deliveries.note_missing()
+
     def _missing_counts(self) -> list[int]:
         found = []
         for each in self._subscriptions:
@@ -201,13 +220,19 @@ class SoakConsumers:
                 found.append(each.deliveries.missing_count())
         return found
 
-    def stop(self) -> bool:
-        """End all consumers. Returns whether each has ended, with its acknowledgements."""
+    def stop(self) -> list[str]:
+        """End all consumers; return which ended before, or do not end, in words."""
         self._ending.set()
         deadline = time.monotonic() + _JOIN_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        wrong = list(self._died)
+        if count := sum(thread.is_alive() for thread in self._threads):
+            wrong.append(
+                f"{count} consumers have not ended within {_JOIN_SECONDS:g} s: they wait for an "
+                "answer of a broker"
+            )
+        return wrong
 
     def receive_again(self) -> None:
         """Subscribe again: what has a receipt must not come, whichever broker owns the topics."""
@@ -215,23 +240,24 @@ class SoakConsumers:
         consumers = [each.subscribe(self._client) for each in self._subscriptions]
         wait_ms = _AGAIN_MS
         for subscription, consumer in zip(self._subscriptions, consumers, strict=True):
-            with subscription.lock:
-                session = subscription.deliveries.begin_session(since, may_overlap=False)
+            sessions: dict[int, Session] = {}
             try:
                 while True:
+                    count = consumer.subscribed_count()
                     message = consumer.receive(timeout_millis=wait_ms)
-                    is_first = consumer.subscribed_count() == 1
-                    self._note(subscription, [message], session if is_first else None)
+                    if count not in sessions or consumer.subscribed_count() != count:
+                        # One that comes while the consumer subscribes again has its own session.
+                        sessions[count] = subscription.begin_session(since)
+                    self._note(subscription, [message], sessions[count])
             except pulsarish.Timeout:
                 wait_ms = _AGAIN_NEXT_MS  # the others have had that time, too
             finally:
                 consumer.close()
 
-    def note_missing(self) -> list[str]:
-        """Note what is missing; return what breaks a promise, in words."""
+    def wrong(self) -> list[str]:
+        """Return what breaks a promise, in words; hand over the details to the topics."""
         wrong = []
         for each in self._subscriptions:
-            each.deliveries.note_missing()
             each.deliveries.topic.anomalies += each.deliveries.anomalies
             wrong += each.deliveries.wrong()
         return wrong

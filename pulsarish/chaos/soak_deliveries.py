@@ -4,16 +4,17 @@ breaks the promises of ``docs/guarantees.md``.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pulsarish.chaos.history import Anomaly, EntryId
 from pulsarish.chaos.soak_history import TopicHistory
 
-__all__ = ["Deliveries", "Session"]
+__all__ = ["Deliveries", "Overlap", "Session"]
 
 _NEVER: Final = 0
 _UNKNOWN: Final = 0xFFFF
@@ -31,16 +32,25 @@ _WRONG: Final = {
 
 
 @dataclass(slots=True)
+class Overlap:
+    """A time in which two brokers may take themselves for the owner of a topic, in seconds since
+    the beginning of the run.
+    """
+
+    began: float
+    until: float = math.inf
+
+
+@dataclass(slots=True)
 class Session:
     """One time that a consumer was subscribed at an owner.
 
-    ``since``: a time at which it had not begun, in seconds since the beginning of the run.
-    ``may_overlap``: another owner may have served the topic at the same time.
+    ``since``: the owner sent what now comes after this time, in seconds since the beginning of the
+    run.
     """
 
     number: int
     since: float
-    may_overlap: bool
     newest: dict[int, int] = field(default_factory=dict)  # by key
 
 
@@ -49,14 +59,18 @@ class Deliveries:
 
     Args:
         keys: a message's key is its number modulo this; 0: the subscription keeps no order.
+        overlaps: those so far; the caller adds to them.
     """
 
-    def __init__(self, topic: TopicHistory, name: str, *, keys: int) -> None:
+    def __init__(
+        self, topic: TopicHistory, name: str, *, keys: int, overlaps: Sequence[Overlap] = ()
+    ) -> None:
         self.topic = topic
         self.name = name
         self.anomalies: list[Anomaly] = []
         self.delivered_count = 0
         self._keys = keys
+        self._overlaps = overlaps
         self._kinds: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._sessions = array("H")  # that delivered each message last
@@ -65,9 +79,9 @@ class Deliveries:
         self._newest: dict[int, int] = {}
         self._session_count = 0
 
-    def begin_session(self, since: float, *, may_overlap: bool) -> Session:
+    def begin_session(self, since: float) -> Session:
         self._session_count += 1
-        return Session((self._session_count - 1) % (_UNKNOWN - 1) + 1, since, may_overlap)
+        return Session((self._session_count - 1) % (_UNKNOWN - 1) + 1, since)
 
     def delivered(self, number: int, message_id: EntryId, session: Session | None) -> None:
         """Note a message that the program got. ``session``: ``None`` if it may be of two."""
@@ -96,11 +110,20 @@ class Deliveries:
         if before == session.number:
             self._anomaly("twice_in_session", number, message_id)
         elif receipt and receipt <= int(session.since * _UNITS):
-            # No delivery was under way: the owner began to deliver after the receipt.
-            if session.may_overlap:
+            # No delivery was under way: the owner sent the message after the receipt.
+            if self._may_be_of_another_owner(receipt, session):
                 self._counts["redelivered_by_overlapping_owner"] += 1
             else:
                 self._anomaly("after_receipt", number, message_id)
+
+    def _may_be_of_another_owner(self, receipt: int, session: Session) -> bool:
+        """Return whether one owner may have given the receipt, and another one, which did not know
+        of it, have delivered the message. Every owner knows the receipts from before an overlap.
+        """
+        return any(
+            overlap.began * _UNITS < receipt and session.since <= overlap.until
+            for overlap in self._overlaps
+        )
 
     def _check_order(
         self, number: int, message_id: EntryId, session: Session | None, *, is_first: bool
@@ -157,14 +180,17 @@ class Deliveries:
             return found
 
     def note_missing(self) -> None:
-        """Add an anomaly for each missing message: no more is delivered."""
+        """Add an anomaly for each missing message: the owners deliver no more of them."""
         for number in self._missing():
             self._anomaly("not_delivered", number, None)
 
     def wrong(self) -> list[str]:
         """Return what breaks a promise, in words."""
         where = f"{self.name} of {self.topic.topic}"
-        return [f"{where}: {self._kinds[kind]} {_WRONG[kind]}" for kind in self._kinds]
+        wrong = [f"{where}: {self._kinds[kind]} {_WRONG[kind]}" for kind in self._kinds]
+        if not self._counts["with_receipt"]:
+            wrong.append(f"{where}: no acknowledgement got a receipt, so nothing is proved of them")
+        return wrong
 
     def row(self) -> dict[str, Any]:
         """Return the counters, for JSON."""

@@ -233,12 +233,15 @@ class SoakFaults:
         return False
 
     def unload_topics(self) -> None:
-        """Have the topics' ledgers closed; of a topic that moves they are in any case."""
+        """Have the topics' ledgers closed. Tries all topics, then raises the last error, if any."""
+        failure: PulsarishError | None = None
         for topic in self._topics:
             try:
                 self._stage.admin().topics.unload(topic)
-            except PulsarishError:
-                continue
+            except PulsarishError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def _data(self, name: str) -> Path:
         return self._stage.directory / name / "data"
