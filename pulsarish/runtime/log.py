@@ -296,7 +296,7 @@ class _Forwarding(logging.Handler):
 
 
 def forward_logs(target: logging.Logger) -> None:
-    """Hand all events to another logger of the program, which decides by its level.
+    """Hand all events to another logger of the program, which decides by its level at that time.
 
     A logger below ``pulsarish`` gets its own events already, so nothing changes for it.
     """
@@ -304,7 +304,7 @@ def forward_logs(target: logging.Logger) -> None:
         return
     root = logging.getLogger(_ROOT)
     root.handlers[:] = [_Forwarding(target)]
-    root.setLevel(target.getEffectiveLevel())
+    root.setLevel(logging.DEBUG)
     root.propagate = False
 
 

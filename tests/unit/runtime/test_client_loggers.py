@@ -59,7 +59,10 @@ def test_a_logger_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "program"):
         use_logger(own)
         _write()
-    assert [record.getMessage() for record in caplog.records] == ["a doubt topic=t"]
+        assert [record.getMessage() for record in caplog.records] == ["a doubt topic=t"]
+        caplog.set_level(logging.DEBUG, "program")  # later than the client got the logger
+        _write()
+    assert [record.levelname for record in caplog.records[1:]] == ["DEBUG", "INFO", "WARNING"]
     use_logger(logging.getLogger("pulsarish.client"))  # would be its own target
 
 
