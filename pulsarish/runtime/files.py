@@ -130,20 +130,22 @@ class LocalFiles:
         return await self._lanes.get(_DIRECTORY_LANE).run(job)
 
     async def lock(self, directory: str) -> None:
-        made = await self._lanes.get(_DIRECTORY_LANE).run(lambda: _missing(directory))
-        try:
-            descriptor = await self._lanes.get(_DIRECTORY_LANE).run(lambda: _lock(directory))
-        except OSError:
-            await self._lanes.get(_DIRECTORY_LANE).run(lambda: _remove_empty(made))
-            raise
-        self._locks[directory], self._made[directory] = descriptor, made
+        def job() -> None:
+            made = _missing(directory)
+            try:
+                self._locks[directory] = _lock(directory)
+            except OSError:
+                _remove_empty(made)
+                raise
+            self._made[directory] = made
+
+        await self._lanes.get(_DIRECTORY_LANE).run(job)
 
     async def unlock(self, directory: str) -> None:
-        descriptor, made = self._locks.pop(directory), self._made.pop(directory)
-
         def job() -> None:
+            descriptor, made = self._locks.pop(directory), self._made.pop(directory)
             if made:
-                # No other process uses it: it would have had to lock it first.
+                # A process that has opened the file already will see that it has another one.
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(directory, _LOCK_NAME))
             os.close(descriptor)
@@ -366,10 +368,19 @@ def _remove_empty(directories: Sequence[str]) -> None:
 
 
 def _lock(directory: str) -> int:
-    make_directory(directory)
-    _close_to_others(directory)
     path = os.path.join(directory, _LOCK_NAME)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    while True:
+        make_directory(directory)
+        _close_to_others(directory)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        _lock_file(directory, path, descriptor)
+        if _is_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # the former holder has removed the file: another process may have one
+
+
+def _lock_file(directory: str, path: str, descriptor: int) -> None:
+    """Lock an open file, or close it."""
     try:
         # The kernel releases the lock when the process dies, however it dies. The number inside is
         # only for the reader of the error.
@@ -386,4 +397,10 @@ def _lock(directory: str) -> int:
             )
             raise Locked(text) from None
         raise named(error, path) from None
-    return descriptor
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

@@ -257,6 +257,21 @@ async def a_lock_that_was_given_back_can_be_taken(env: Env) -> None:
     await env.on("a", work)
 
 
+async def a_lock_that_is_given_back_removes_what_it_made(env: Env) -> None:
+    async def work(world: World) -> None:
+        top = env.path("a", "top")
+        await world.files.replace(f"{top}/x", b"x")
+        for name in ("new/data", "new/more/data"):
+            await world.files.lock(f"{top}/{name}")
+        await world.files.unlock(f"{top}/new/data")
+        assert await world.files.list(f"{top}/new") == ["more"]
+        await world.files.unlock(f"{top}/new/more/data")
+        assert await world.files.list(f"{top}/new") == []
+        assert await world.files.list(top) == ["new", "x"]  # was made by the first lock
+
+    await env.on("a", work)
+
+
 async def free_space_is_told(env: Env) -> None:
     async def work(world: World) -> None:
         await world.files.replace(env.path("a", "d/x"), b"x")
@@ -281,6 +296,7 @@ SCENARIOS = [
     remove_and_list,
     a_locked_directory_has_one_holder,
     a_lock_that_was_given_back_can_be_taken,
+    a_lock_that_is_given_back_removes_what_it_made,
     free_space_is_told,
 ]
 

@@ -187,7 +187,8 @@ class SimDisk:
         # directory, path, and the inode or None when it was removed
         self._unsynced_names: list[tuple[str, str, Inode | None]] = []
         self._directories: dict[str, None] = {"": None}
-        self._locks: dict[str, Process] = {}
+        self._locks: dict[str, tuple[Process, list[str]]] = {}
+        """Who holds a directory, and the directories that were made for it, deepest first."""
 
     # -- how long it takes
 
@@ -209,14 +210,17 @@ class SimDisk:
 
     # -- names
 
-    def make_directory(self, directory: str) -> None:
-        """Make a directory and its parents.
+    def make_directory(self, directory: str) -> list[str]:
+        """Make a directory and its parents; return those that were missing, deepest first.
 
         They are durable at once: no promise of the seam depends on an empty directory.
         """
+        made = []
         while directory not in self._directories:
             self._directories[directory] = None
+            made.append(directory)
             directory = directory_of(directory)
+        return made
 
     def list(self, directory: str) -> list[str]:
         """Return the sorted names of the files and directories in a directory."""
@@ -252,14 +256,20 @@ class SimDisk:
             self._durable_names[path] = inode
 
     def lock(self, directory: str, process: Process) -> None:
-        holder = self._locks.get(directory)
+        """Make a missing directory and lock it."""
+        holder, _ = self._locks.get(directory, (None, None))
         if holder is not None and holder.alive:
             raise Locked(f"{directory} is held by {holder}")
-        self._locks[directory] = process
+        self._locks[directory] = process, self.make_directory(directory)
 
     def unlock(self, directory: str, process: Process) -> None:
-        if self._locks.get(directory) is process:
-            del self._locks[directory]
+        """Give a lock back, and remove what ``lock`` made, unless something is in it."""
+        holder, made = self._locks.pop(directory)
+        assert holder is process, f"{directory} is held by {holder}, not by {process}"
+        for each in made:
+            if self.list(each):
+                break
+            del self._directories[each]
 
     # -- space
 

@@ -242,7 +242,6 @@ class SimFiles:
         def job() -> Job[None]:
             yield disk.draw_write_seconds()
             disk.check_alive(directory)
-            disk.make_directory(directory)
             disk.lock(directory, self._process)
 
         await self._lane(_DIRECTORY_LANE).run(job())

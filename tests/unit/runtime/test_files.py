@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pulsarish.runtime import files
 from pulsarish.runtime.lanes import Lanes, OutsideWork
+from pulsarish.runtime.seams import Locked
 
 _CHILD = """
     import asyncio, errno, resource, sys
@@ -169,3 +172,36 @@ def test_a_lock_that_is_given_back_leaves_no_directory_that_it_made(tmp_path: Pa
 
     asyncio.run(work())
     assert sorted(os.listdir(tmp_path)) == ["file", "there"]
+
+
+def test_a_lock_has_one_holder_also_while_the_former_one_removes_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = f"{tmp_path}/new"
+    flock = fcntl.flock
+
+    async def work() -> None:
+        lanes = [Lanes(OutsideWork()) for _ in range(3)]
+        first, second, third = (files.LocalFiles(each) for each in lanes)
+        await first.lock(directory)
+        loop = asyncio.get_running_loop()
+
+        def late(descriptor: int, operation: int) -> None:
+            """Lock the file that the second process has opened once the first one has left."""
+            fake.flock = flock
+            asyncio.run_coroutine_threadsafe(first.unlock(directory), loop).result()
+            flock(descriptor, operation)
+
+        fake.flock = late
+        await second.lock(directory)
+        with pytest.raises(Locked, match="is in use by process"):
+            await third.lock(directory)
+        await second.unlock(directory)
+        await third.lock(directory)
+        for each in lanes:
+            await each.close()
+
+    fake = SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX, LOCK_NB=fcntl.LOCK_NB)
+    monkeypatch.setattr(files, "fcntl", fake)
+    asyncio.run(work())
+    assert os.listdir(directory) == ["LOCK"]
