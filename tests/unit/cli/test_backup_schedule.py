@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from pulsarish.model.ledger_metadata import (
 from pulsarish.runtime.seams import Op
 from pulsarish.wire.json_record import encode_record
 from tests.support.commands import run_command
+from tests.support.modules import changed
 
 START = 1_767_225_600
 
@@ -86,8 +88,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[float]]:
             if len(slept) > sleeps_max:
                 raise Stopped
 
-        monkeypatch.setattr(commands.time, "sleep", sleep)
-        monkeypatch.setattr(commands.time, "time", lambda: now[0])
+        monkeypatch.setattr(commands, "time", changed(time, sleep=sleep, time=lambda: now[0]))
         return slept
 
     return start

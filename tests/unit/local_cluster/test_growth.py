@@ -21,6 +21,7 @@ from pulsarish.model.errors import NotAllowedError, NotFound, Timeout
 from pulsarish.runtime.profiles import Profiles
 from tests.support.admin_server import AdminServer, admin_server
 from tests.support.commands import run_command
+from tests.support.modules import changed
 
 BOOKIES = "/admin/v2/bookies"
 DRAIN = "/admin/v2/brokers/broker-2/drain"
@@ -199,7 +200,7 @@ def test_data_that_cannot_be_deleted_keep_the_bookie_in_the_plan(
         raise PermissionError(1, "Operation not permitted")
 
     with monkeypatch.context() as patched:
-        patched.setattr(growth.shutil, "rmtree", refuse)
+        patched.setattr(growth, "shutil", changed(shutil, rmtree=refuse))
         with pytest.raises(
             NotAllowedError, match=r"bookie-4/data cannot be deleted \(Operation not"
         ):

@@ -13,6 +13,7 @@ import pytest
 from pulsarish.local_cluster import processes
 from pulsarish.local_cluster.plan import NodePlan
 from pulsarish.local_cluster.processes import Cluster
+from tests.support.modules import changed
 
 
 def test_a_process_whose_pid_an_ended_child_had_before_is_taken_for_running(
@@ -20,14 +21,13 @@ def test_a_process_whose_pid_an_ended_child_had_before_is_taken_for_running(
 ) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    popen = subprocess.Popen
 
     def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        process = popen(*arguments, **options)
+        process = subprocess.Popen(*arguments, **options)
         processes._children[process.pid] = ended  # as the kernel gives pids again
         return process
 
-    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(processes, "subprocess", changed(subprocess, Popen=start))
     cluster = Cluster(tmp_path)
     node = NodePlan("metadata", "metadata", {})
     cluster.create([node])

@@ -15,6 +15,7 @@ from pulsarish.local_cluster.plan import plan_cluster, service_urls
 from pulsarish.local_cluster.processes import Cluster
 from pulsarish.local_cluster.security_files import ADMINISTRATOR, SecurityFiles
 from pulsarish.runtime.profiles import Profile, Profiles
+from tests.support.modules import changed
 
 
 def test_only_the_owner_can_read_what_is_made_and_it_is_made_once(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_a_failure_leaves_no_part_of_it(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_certificate_names_loopback_and_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_named: bool
 ) -> None:
-    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    monkeypatch.setattr(security_files, "socket", changed(socket, gethostname=lambda: name))
     files = SecurityFiles(tmp_path / "security")
     files.make()
     certificate = x509.load_pem_x509_certificate((files.home / "server.pem").read_bytes())

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from pulsarish.runtime import files
 from pulsarish.runtime.disk_errors import disk_remedy
 from pulsarish.runtime.files import LocalFiles, sync_directory
 from pulsarish.runtime.lanes import Lanes, OutsideWork
+from tests.support.modules import changed
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
@@ -26,7 +28,7 @@ def test_a_failed_write_or_sync_names_its_file(
     async def main() -> None:
         lanes = Lanes(OutsideWork())
         file = await LocalFiles(lanes).open(path, lane="x", create=True)
-        monkeypatch.setattr(os, call, fails)
+        monkeypatch.setattr(files, "os", changed(os, **{call: fails}))
         with pytest.raises(OSError, match="Input/output error") as caught:
             await file.write(0, [b"x"], sync=True)
         assert caught.value.filename == path
@@ -43,7 +45,7 @@ def test_a_failed_sync_of_a_directory_names_it(
     def fails(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", fails)
+    monkeypatch.setattr(files, "os", changed(os, fsync=fails))
     with pytest.raises(OSError, match="No space") as caught:
         sync_directory(str(tmp_path))
     assert caught.value.filename == str(tmp_path)

@@ -12,13 +12,13 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from pulsarish.runtime import files
 from pulsarish.runtime.lanes import Lanes, OutsideWork
 from pulsarish.runtime.seams import Locked
+from tests.support.modules import changed
 
 _CHILD = """
     import asyncio, errno, resource, sys
@@ -138,7 +138,7 @@ def test_advice_that_a_file_system_refuses_fails_nothing(
     def refuse(*_: int) -> None:
         raise OSError(errno.EINVAL, "no advice here")
 
-    monkeypatch.setattr(os, "posix_fadvise", refuse)
+    monkeypatch.setattr(files, "os", changed(os, posix_fadvise=refuse))
 
     async def main() -> None:
         lanes = Lanes(OutsideWork())
@@ -201,7 +201,7 @@ def test_a_lock_has_one_holder_also_while_the_former_one_removes_its_file(
         for each in lanes:
             await each.close()
 
-    fake = SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX, LOCK_NB=fcntl.LOCK_NB)
+    fake = changed(fcntl)
     monkeypatch.setattr(files, "fcntl", fake)
     asyncio.run(work())
     assert os.listdir(directory) == ["LOCK"]

@@ -16,6 +16,7 @@ import uvloop
 from pulsarish.runtime import loop
 from pulsarish.runtime.lanes import Lane, OutsideWork
 from pulsarish.runtime.loop import LoopCare
+from tests.support.modules import changed
 
 STEP_SECONDS = 0.000_05
 """Of the loop, between its polls."""
@@ -50,14 +51,14 @@ async def _stay_busy(cpu_seconds: float) -> None:
 
 
 def _count_breaths(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    count, sleep = 0, time.sleep
+    count = 0
 
     def counted(seconds: float) -> None:
         nonlocal count
         count += seconds == loop._BREATH_SECONDS
-        sleep(seconds)
+        time.sleep(seconds)
 
-    monkeypatch.setattr(loop.time, "sleep", counted)
+    monkeypatch.setattr(loop, "time", changed(time, sleep=counted))
     return lambda: count
 
 
@@ -161,7 +162,7 @@ def test_an_idle_loop_is_measured_rarely_unless_an_evictor_reads(
     async def run() -> None:
         nonlocal used_seconds
         care = LoopCare(OutsideWork())
-        monkeypatch.setattr(loop.time, "thread_time", lambda: used_seconds)
+        monkeypatch.setattr(loop, "time", changed(time, thread_time=lambda: used_seconds))
         monkeypatch.setattr(care, "_measure_later", lambda: periods.append(care._lag_every_seconds))
 
         def measure() -> float:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import builtins
 import io
 import os
 from typing import Any
 
 import pytest
 
+from pulsarish.runtime import usage
 from pulsarish.runtime.usage import cores
+from tests.support.modules import changed
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_cores_are_those_of_the_affinity_within_the_quota(
         return io.StringIO(limit)
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
-        patched.setattr(builtins, "open", opened)
+        patched.setattr(usage, "os", changed(os, sched_getaffinity=lambda _: set(range(6))))
+        patched.setattr(usage, "open", opened, raising=False)
         found = cores()
     assert found == count
