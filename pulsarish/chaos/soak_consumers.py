@@ -208,7 +208,6 @@ class SoakConsumers:
             ):
                 delivered, came = now, time.monotonic()
             time.sleep(_POLL_SECONDS)
-
         for each in self._subscriptions:
             with each.lock:
                 each.deliveries.note_missing()
