@@ -57,8 +57,6 @@ _ENTRY: Final = re.compile(
     r"([A-Za-z0-9._-]+):([a-z+]+)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+):([0-9]{1,5})/?"
 )
 _PORT_MAX: Final = 65_535
-_NATIVE_URLS_MAX: Final = 16
-"""A client that knows this many brokers learns the others from lookups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,20 +472,16 @@ def native_urls(
 ) -> list[str]:
     """Return the service URLs of the own protocol, of brokers that have one on this listener.
 
-    A client that came by TLS gets no other. One that came without gets it where a broker has
-    nothing else.
-
     Raises ``ServiceNotReady`` when there is none.
     """
-    found: dict[str, None] = {}
-    for broker in brokers:
-        if (at := broker.listeners.get(listener)) is not None:
-            found.setdefault(at.native_url_tls if has_tls else at.native_url or at.native_url_tls)
-    found.pop("", None)
+    told = (broker.listeners.get(listener) for broker in brokers)
+    found = ListenerAddresses.native_urls_of(
+        (each for each in told if each is not None), has_tls=has_tls
+    )
     if not found:
         kind, option = (" with TLS", "_tls") if has_tls else ("", "")
         raise ServiceNotReady(
             f"no broker has an address of its own protocol{kind} on listener {listener!r}: set "
             f"listen_address{option}, or use Apache Pulsar's client"
         )
-    return list(found)[:_NATIVE_URLS_MAX]
+    return found

@@ -8,7 +8,8 @@ it a writer whose answer was lost recognises its own write when it reads back.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import msgspec
 
@@ -56,6 +57,9 @@ __all__ = [
     "UnderReplicated",
     "VolumeRecord",
 ]
+
+_NATIVE_URLS_MAX: Final = 16
+"""A client that knows this many brokers learns the others from lookups."""
 
 
 class ClusterRecord(msgspec.Struct, frozen=True):
@@ -180,6 +184,20 @@ class ListenerAddresses(msgspec.Struct, frozen=True):
     def native_url_tls(self) -> str:
         at = self.address_tls
         return f"pulsarish+ssl://{plain_address(at)}" if at else ""
+
+    @staticmethod
+    def native_urls_of(listeners: Iterable[ListenerAddresses], *, has_tls: bool) -> list[str]:
+        """Return the service URLs of brokers' own protocol, some of them where there are many.
+
+        A client that came by TLS gets no other. One that came without gets it where a broker has
+        nothing else.
+        """
+        found = dict.fromkeys(
+            each.native_url_tls if has_tls else each.native_url or each.native_url_tls
+            for each in listeners
+        )
+        found.pop("", None)
+        return list(found)[:_NATIVE_URLS_MAX]
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True):

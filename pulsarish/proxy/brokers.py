@@ -26,7 +26,6 @@ __all__ = ["KnownBrokers"]
 _log = get_logger("proxy.brokers")
 
 _RETRY_SECONDS = 1.0
-_NATIVE_URLS_MAX = 16
 _RELAYED_TO = (
     "{} of a registered broker that this proxy may relay to (option allowed_brokers; empty: all)"
 )
@@ -110,21 +109,17 @@ class KnownBrokers:
 
     def native_urls(self, *, has_tls: bool) -> list[str]:
         """Return the service URLs of brokers' own protocol, for clients that pass this proxy by
-        CONNECT of HTTP: with TLS only for those that came by TLS.
+        CONNECT of HTTP.
 
         Raises ``ServiceNotReady`` when there is none.
         """
-        urls = [
-            url
-            for at in self._listeners
-            if (url := at.native_url_tls if has_tls else at.native_url or at.native_url_tls)
-        ]
+        urls = ListenerAddresses.native_urls_of(self._listeners, has_tls=has_tls)
         if not urls:
             raise ServiceNotReady(
                 f"no broker that this proxy may relay to has an address of its own protocol"
                 f"{' with TLS' if has_tls else ''}; try again"
             )
-        return urls[:_NATIVE_URLS_MAX]
+        return urls
 
     async def _follow(self) -> None:
         while not self._stopped:
