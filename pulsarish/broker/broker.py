@@ -62,7 +62,7 @@ from pulsarish.runtime.seams import FRAMED, TLS, Listener, StreamHandler, World
 from pulsarish.runtime.usage import Usage
 from pulsarish.security.authentication import Authenticator, NoAuthentication
 from pulsarish.security.callers import Callers
-from pulsarish.security.failed_attempts import FailedAttempts
+from pulsarish.security.failed_attempts import SALT_BYTES, FailedAttempts
 from pulsarish.security.tls import TlsServerConfig
 
 __all__ = ["Broker"]
@@ -150,7 +150,7 @@ class Broker:
         if config.authentication_enabled:
             attempts = FailedAttempts(
                 world.clock.monotonic,
-                world.random.randbytes(16),
+                world.random.randbytes(SALT_BYTES),
                 failures_max=config.authentication_failures_max,
                 window_seconds=config.authentication_failures_window_seconds,
                 proxies=config.trusted_proxy_addresses,

@@ -18,6 +18,7 @@ from pulsarish.runtime.usage import usage
 from pulsarish.runtime.world import Production
 from pulsarish.security.authentication import Authenticator
 from pulsarish.security.chain import make_authenticator
+from pulsarish.security.failed_attempts import SALT_BYTES
 
 __all__ = ["authenticator_of", "open_broker_options", "start_broker"]
 
@@ -42,7 +43,7 @@ def authenticator_of(config: BrokerConfig, parts: Production) -> Authenticator:
         wall_ms=parts.clock.wall_ms,
         offload=offload,
         fetch=fetch,
-        salt=parts.random.randbytes(16),
+        salt=parts.random.randbytes(SALT_BYTES),
         on_problem=lambda problem: _log.warning("a check of credentials failed", reason=problem),
     )
 

@@ -24,10 +24,12 @@ from pulsarish.model.errors import TooManyRequests
 from pulsarish.security.credentials import Credentials
 from pulsarish.security.provider_names import BASIC
 
-__all__ = ["FailedAttempts", "Refusal", "address_fault"]
+__all__ = ["SALT_BYTES", "FailedAttempts", "Refusal", "address_fault"]
 
 ADDRESSES_MAX: Final = 10_000
 """Beyond, the address whose window began first is forgotten."""
+SALT_BYTES: Final = 16
+"""Random bytes with which a process hashes credentials that it remembers."""
 _GOOD_MAX: Final = 10_000
 _GOOD_SECONDS: Final = 3_600.0
 _CHECKS_MAX: Final = 8

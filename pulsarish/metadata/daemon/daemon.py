@@ -46,7 +46,7 @@ from pulsarish.runtime.seams import (
 )
 from pulsarish.runtime.watch_face import answer_watcher
 from pulsarish.security.credentials import Certificate
-from pulsarish.security.failed_attempts import FailedAttempts
+from pulsarish.security.failed_attempts import SALT_BYTES, FailedAttempts
 from pulsarish.security.membership import Membership
 from pulsarish.security.metadata_login import MetadataLogins
 
@@ -92,7 +92,7 @@ def _logins(config: MetadataConfig, clock: Clock, rng: random.Random) -> Metadat
         lambda problem: _log.error("changed logins are not used", reason=problem),
         FailedAttempts(
             clock.monotonic,
-            rng.randbytes(16),
+            rng.randbytes(SALT_BYTES),
             failures_max=config.authentication_failures_max,
             window_seconds=config.authentication_failures_window_seconds,
         ),
