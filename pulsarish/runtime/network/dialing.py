@@ -10,7 +10,12 @@ from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from pulsarish.runtime.network.addresses import host_of, is_tls, plain_address, split_address
-from pulsarish.runtime.network.endpoints import ConnectionLimits, connect_error
+from pulsarish.runtime.network.endpoints import (
+    ConnectionLimits,
+    connect_error,
+    no_handshake,
+    unresolved,
+)
 from pulsarish.runtime.network.http_tunnel import open_tunnel, proxy_for
 from pulsarish.runtime.network.listening import TLS_SHUTDOWN_SECONDS
 from pulsarish.runtime.network.tls_contexts import ClientTls
@@ -106,40 +111,54 @@ class Dialer:
     async def connect_through(self, address: str, factory: Callable[[], P]) -> P:
         """Return the protocol of a new connection, made by the proxy where there is one.
 
-        Raises ``Unreachable`` when no process listens, ``StreamBroken`` with the reason.
+        Raises ``Unreachable`` when no process listens, ``StreamBroken`` with the reason, also when
+        the proxy refuses.
         """
         proxy = self.proxy_for(address)
+        tunnel = None if proxy is None else await _tunnel_to(address, proxy)
         try:
-            tunnel = None if proxy is None else await open_tunnel(proxy, plain_address(address))
             return await self.connect(address, factory, tunnel=tunnel)
         except ConnectionRefusedError as error:
             raise Unreachable(f"{plain_address(address)}: no process listens there") from error
         except socket.gaierror as error:
-            at = plain_address(address) if proxy is None else proxy.geturl()
-            raise StreamBroken(
-                f"the host name of {at} cannot be resolved ({error.strerror or error}): correct "
-                "it, or its entry in DNS"
-            ) from error
+            raise unresolved(plain_address(address), error) from error
         except OSError as error:
-            at = plain_address(address)
-            words = f"{at} cannot be reached: {error}"
-            if is_tls(address) and proxy is None:
-                words = (
-                    f"{at} does not complete a TLS handshake ({error or 'it ends it'}): begin the "
-                    "service URL without +ssl, or with http://, if that port has no TLS"
-                )
-            raise StreamBroken(words) from error
+            if is_tls(address) and isinstance(error, ConnectionError):
+                raise no_handshake(address, error) from error
+            raise StreamBroken(f"{plain_address(address)} cannot be reached: {error}") from error
 
     async def failure(self, address: str, *protocols: str) -> StreamBroken:
         """Return why a connection could not be made. Connects again to find out."""
-        if self.tunnel:
-            return await self._tunnel_failure(address)
+        proxy = self.proxy_for(address)
+        if proxy is not None:
+            return await _tunnel_failure(address, proxy)
         context = self.tls.context(*protocols) if is_tls(address) else None
         return await connect_error(address, context)
 
-    async def _tunnel_failure(self, address: str) -> StreamBroken:
-        try:
-            (await open_tunnel(urlsplit(self.tunnel), plain_address(address))).close()
-        except OSError as error:
-            return StreamBroken(f"{address} cannot be reached through {self.tunnel}: {error}")
-        return StreamBroken(f"{address} does not speak the protocol, reached by {self.tunnel}")
+
+async def _tunnel_to(address: str, proxy: SplitResult) -> socket.socket:
+    """Return a socket that the proxy has connected to an address.
+
+    Raises ``StreamBroken``, which names the proxy: nothing is known of the process at the address.
+    """
+    at = f"{proxy.hostname}:{proxy.port}" if proxy.port else str(proxy.hostname)
+    try:
+        return await open_tunnel(proxy, plain_address(address))
+    except socket.gaierror as error:
+        raise unresolved(f"the proxy {at}", error) from error
+    except OSError as error:
+        why = "no process listens there" if isinstance(error, ConnectionRefusedError) else error
+        raise StreamBroken(
+            f"{plain_address(address)} cannot be reached through the proxy {at}: {why}"
+        ) from error
+
+
+async def _tunnel_failure(address: str, proxy: SplitResult) -> StreamBroken:
+    try:
+        (await _tunnel_to(address, proxy)).close()
+    except StreamBroken as failure:
+        return failure
+    return StreamBroken(
+        f"{plain_address(address)} does not speak the protocol, reached through the proxy "
+        f"{proxy.hostname}"
+    )

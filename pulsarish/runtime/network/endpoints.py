@@ -29,6 +29,8 @@ __all__ = [
     "connect_error",
     "joined",
     "method_path",
+    "no_handshake",
+    "unresolved",
 ]
 
 T = TypeVar("T")
@@ -155,10 +157,7 @@ async def connect_error(address: str, tls: ssl.SSLContext | None = None) -> Stre
     try:
         found = await loop.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except OSError as error:
-        return StreamBroken(
-            f"the host name of {plain_address(address)} cannot be resolved "
-            f"({error.strerror or error}): correct it, or its entry in DNS"
-        )
+        return unresolved(plain_address(address), error)
     for family, kind, protocol, _, target in found:
         with socket.socket(family, kind, protocol) as probe:
             probe.setblocking(False)
@@ -189,14 +188,32 @@ async def _tls_error(address: str, tls: ssl.SSLContext, connected: socket.socket
             )
     except ssl.SSLError as error:
         return StreamBroken(f"{address}: {tls_reason(error)}")
-    except (OSError, TimeoutError) as error:
-        return StreamBroken(
-            f"{address} takes connections but does not complete a TLS handshake "
-            f"({error or 'it ends it, or not in time'}); perhaps it does not speak TLS"
-        )
+    except (ConnectionError, TimeoutError) as error:
+        return no_handshake(address, error)
+    except OSError as error:
+        return StreamBroken(f"{plain_address(address)} cannot be reached: {error}")
     transport.abort()
     return StreamBroken(
         f"{address} speaks TLS but not the protocol, or it refuses this client's certificate"
+    )
+
+
+def no_handshake(address: str, error: OSError) -> StreamBroken:
+    """Return the error for a peer that takes connections and ends the handshake of TLS, or does not
+    answer it.
+    """
+    why = str(error) or ("not in time" if isinstance(error, TimeoutError) else "it ends it")
+    return StreamBroken(
+        f"{plain_address(address)} takes connections but does not complete a TLS handshake "
+        f"({why}): if that port has no TLS, use a URL that begins without +ssl, or with http://"
+    )
+
+
+def unresolved(name: str, error: OSError) -> StreamBroken:
+    """Return the error for a host that DNS does not know."""
+    return StreamBroken(
+        f"the host name of {name} cannot be resolved ({error.strerror or error}): correct it, or "
+        "its entry in DNS"
     )
 
 
