@@ -13,11 +13,12 @@ restored from a backup, or that came back older than this bookie has seen them, 
 the ledgers here. Until an operator has confirmed them nothing is deleted because of them.
 
 Compaction copies what is live in a log, syncs, moves the index, syncs, and only then deletes the
-log. It does so only if it found all bytes that the index counts for that log's live ledgers. A log
-that cannot be read is kept and reported, and the other logs are still collected. Dead logs go
-first, because compaction needs space. It leaves the reserve alone, and a log for which there is too
-little space is tried again in the next round. Only a failed read of the log itself is damage of
-that log. A failed write or sync of the copies ends the process, as in a checkpoint.
+log. It does so only if it found all bytes that the index counts for that log's live ledgers and met
+no damage, or if the index has nothing more there. A log that cannot be read is kept and reported,
+and the other logs are still collected. Dead logs go first, because compaction needs space. It
+leaves the reserve alone, and a log for which there is too little space is tried again in the next
+round. Only a failed read of the log itself is damage of that log. A failed write or sync of the
+copies ends the process, as in a checkpoint.
 """
 
 from __future__ import annotations
@@ -547,29 +548,30 @@ class GarbageCollector:
                 await self._rate.take(sum(size for _, _, size in chunk.locations))
                 if self._stopping:
                     return
-        missing = [
-            ledger_id for ledger_id, size_bytes in live.items() if found[ledger_id] < size_bytes
+        # Damage makes all of them suspect: a log may hold more of a ledger than the index counts,
+        # as a crash leaves records that it does not have, and those would make up for a loss.
+        suspects = [
+            ledger_id
+            for ledger_id, size_bytes in live.items()
+            if damage or found[ledger_id] < size_bytes
         ]
         # A crash between the deletion of a log and of its rows leaves its counts. So does an entry
         # that was written elsewhere since.
-        if missing and await self._is_pointed_to(log_id, missing):
-            self._keep(
-                log_id,
-                f"of ledger {missing[0]} and {len(missing) - 1} more not everything was found in "
-                f"it; {damage}",
-            )
+        left = await self._first_pointed_to(log_id, suspects)
+        if left is not None:
+            self._keep(log_id, f"not all entries of ledger {left} were found in it; {damage}")
         else:
             await self._remove_log(log_id)
 
-    async def _is_pointed_to(self, log_id: int, ledgers: Sequence[int]) -> bool:
-        """Return whether the index has an entry of these ledgers in a log."""
+    async def _first_pointed_to(self, log_id: int, ledgers: Sequence[int]) -> int | None:
+        """Return the first of these ledgers of which the index has an entry in a log."""
         for ledger_id in ledgers:
             first = 0
             while page := await self._store.index.entry_locations(ledger_id, first, ROWS_MAX):
                 if any(location[0] == log_id for _, location in page):
-                    return True
+                    return ledger_id
                 first = page[-1][0] + 1
-        return False
+        return None
 
     async def _check_room(self, more_bytes: int) -> None:
         free_bytes = await self._store.logs.free_bytes()

@@ -256,6 +256,34 @@ def test_a_damaged_count_of_records_asks_for_no_more_than_the_log_holds() -> Non
     bench.sim.run(scenario)
 
 
+def test_records_that_the_index_does_not_have_make_up_for_no_damaged_one() -> None:
+    """A flush that ended before its rows were written leaves records that nothing points to."""
+    bench = BookieBench(12)
+
+    async def scenario() -> None:
+        await half_dead(bench)
+        store = bench.bookie.store
+
+        async def write_twice(_bookie: Any) -> tuple[int, int, int]:
+            await store.checkpoint()
+            log_id = store.logs.current_id
+            rows = await store.index.entry_locations(3, 0, 90)
+            location = next(each for _, each in rows if each[0] == log_id)
+            (record,) = await store.logs.read([location])
+            assert not isinstance(record, OSError)
+            await store.logs.write([(3, [record])])
+            await store.logs.finish()
+            return location
+
+        log_id, offset, size_bytes = await bench.in_bookie(write_twice)
+        bench.node.disk.flip_bit(store.logs.path(log_id), offset + size_bytes - 1, 0)
+        await collect(bench)
+        assert list(bench.bookie.garbage.unreadable_logs) == [log_id]
+        assert log_id in await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
+
+    bench.sim.run(scenario)
+
+
 def test_a_crash_between_the_deletion_of_a_log_and_of_its_rows_damages_nothing() -> None:
     """The log was rewritten and its file is gone; what the index counts for it says nothing of the
     entries, which are elsewhere.
