@@ -18,7 +18,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Files
 from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["how_to_give_lists", "note_unlisted", "options_of", "with_unlisted"]
+__all__ = ["how_to_give_lists", "note_volumes", "options_of", "with_unlisted"]
 
 _log = get_logger("bookie.volumes")
 
@@ -41,7 +41,7 @@ async def with_unlisted(
         cookie = await _cookie_in(files, volume.ledger_path, config.bookie_id)
         if cookie is not None:
             listed.add(cookie.volume)
-            wanted.update(cookie.volumes)
+            wanted.update((name, each) for name, each in cookie.volumes.items() if each.is_unlisted)
     if stored is not None:
         wanted.update((name, each) for name, each in stored.volumes.items() if each.is_unlisted)
         for name in [name for name in wanted if name in stored.volumes]:
@@ -81,8 +81,9 @@ async def _cookie_in(files: Files, directory: str, bookie_id: str) -> Cookie | N
     return cookie if cookie is not None and cookie.bookie_id == bookie_id else None
 
 
-async def note_unlisted(files: Files, ledger_directory: str, cookie: Cookie) -> None:
-    """Note in a volume which unlisted ones there are, durably.
+async def note_volumes(files: Files, ledger_directory: str, cookie: Cookie) -> None:
+    """Note in a volume which volumes there are, durably: a start with metadata that came back older
+    must not leave one out.
 
     Args:
         ledger_directory: the volume's.
@@ -91,9 +92,9 @@ async def note_unlisted(files: Files, ledger_directory: str, cookie: Cookie) -> 
     Raises ``OSError``, and ``CorruptData`` for a cookie that cannot be read.
     """
     noted = {
-        name: VolumeRecord(each.directories, is_opened=True, is_unlisted=True)
+        name: VolumeRecord(each.directories, is_opened=True, is_unlisted=each.is_unlisted)
         for name, each in cookie.volumes.items()
-        if each.is_unlisted and not each.is_lost
+        if not each.is_lost
     }
     path = f"{ledger_directory}/{COOKIE_NAME}"
     data = await read_file(files, path)

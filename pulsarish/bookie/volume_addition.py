@@ -25,7 +25,7 @@ import msgspec
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.bookie.journal.mark import read_file
-from pulsarish.bookie.unlisted_volumes import note_unlisted, options_of
+from pulsarish.bookie.unlisted_volumes import note_volumes, options_of
 from pulsarish.bookie.volume import Volume
 from pulsarish.bookie.volume_cookies import write_cookies
 from pulsarish.bookie.volume_start import open_volume
@@ -323,7 +323,7 @@ class VolumeAdditions:
     async def _note_in_others(self, cookie: Cookie) -> None:
         for other in self._volumes.live:
             try:
-                await note_unlisted(self._world.files, other.config.ledger_path, cookie)
+                await note_volumes(self._world.files, other.config.ledger_path, cookie)
             except OSError as error:
                 if not self._volumes.fail(other, error):
                     raise

@@ -18,7 +18,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.replay import make_room_to_start
 from pulsarish.bookie.store import EntryStore, how_to_rebuild, open_store
-from pulsarish.bookie.unlisted_volumes import note_unlisted
+from pulsarish.bookie.unlisted_volumes import note_volumes
 from pulsarish.bookie.volume import Volume, VolumeFiles, VolumeTasks
 from pulsarish.bookie.volume_cookies import agree_on_volumes
 from pulsarish.bookie.volumes import Volumes
@@ -129,7 +129,7 @@ async def open_volumes(
         volume.store.states.enter_limbo()
     cookie = msgspec.structs.replace(agreed.cookie, volumes=start.known)
     for volume in volumes.live:
-        await note_unlisted(world.files, volume.config.ledger_path, cookie)
+        await note_volumes(world.files, volume.config.ledger_path, cookie)
     volumes.begin(lost)
     return volumes, cookie
 

@@ -101,8 +101,8 @@ class Cookie(msgspec.Struct, frozen=True):
     limbo_times: int = 0  # in metadata: how often the bookie was in limbo
     volume: str = ""  # in a directory: the volume's name; empty: the first or only one
     volumes: dict[str, VolumeRecord] = {}
-    """By name. In metadata: all; empty: there is only one. In a ledger directory: the unlisted
-    ones, so that a start finds them also when the metadata came back older.
+    """By name. In metadata: all; empty: there is only one. In a ledger directory: those that are
+    not lost, so that a start knows them also when the metadata came back older.
     """
 
 

@@ -277,6 +277,32 @@ def test_a_start_finds_an_added_volume_also_with_older_metadata() -> None:
     run(bench, scenario)
 
 
+def test_shorter_lists_after_longer_ones_are_refused_also_with_older_metadata() -> None:
+    """The metadata know no volume but the two in the lists then, and the third one has promised
+    entries.
+    """
+    bench = bench_of("/a", "/b")
+
+    async def scenario() -> None:
+        await fill(bench, LEDGERS)
+        older = await cookie_of(bench)
+        assert await add_volume(bench, three("/c")) == ""
+        await fill(bench, NEW)
+        places = await places_of(bench, NEW)
+        change(bench, **lists("/a", "/b", "/c"))
+        await restart(bench)
+        bench.node.crash()
+        await store(bench, paths.cookie("b1"), encode_record(older))
+        change(bench, **lists("/a", "/b"))
+        assert "/c/journal, /c/ledgers, /c/index is missing" in await refused_start(bench)
+        change(bench, **lists("/a", "/b", "/c"))
+        bench.start()
+        await serves(bench)
+        assert await places_of(bench, NEW) == places
+
+    run(bench, scenario)
+
+
 def test_an_added_volume_that_is_missing_refuses_the_start() -> None:
     bench = bench_of("/a", "/b")
 
