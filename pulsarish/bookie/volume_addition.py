@@ -15,6 +15,7 @@ Nothing was promised before the last step, so a volume whose disk fails before i
 from __future__ import annotations
 
 import asyncio
+import os
 import posixpath
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ __all__ = ["AdditionState", "VolumeAdditions", "check_new_directories"]
 
 _log = get_logger("bookie.volume_addition")
 _RETRY_SECONDS: Final = 1.0
+_STATES_MAX: Final = 20
+"""Attempts that are remembered, for those who asked for them and look how far they are."""
 _NAMES: Final = ("journal_directory", "ledger_directory", "index_directory")
 
 
@@ -57,6 +60,8 @@ _NAMES: Final = ("journal_directory", "ledger_directory", "index_directory")
 class AdditionState:
     """How far the addition of a volume is."""
 
+    directories: tuple[str, ...] = ()
+    """Of the attempt: journal, ledger and index directory."""
     is_running: bool = False
     is_added: bool = False
     refusal: str = ""
@@ -92,14 +97,15 @@ class VolumeAdditions:
         self._config = config
         self._ledgers_given_out = ledgers_given_out
         self._take_in = take_in
-        self._states: dict[str, AdditionState] = {}  # the last one, by its ledger directory
+        # the last attempts, by ledger directory, the newest at the end
+        self._states: dict[str, AdditionState] = {}
         self._running: asyncio.Task[None] | None = None
 
     def state(self, ledger_directory: str) -> AdditionState:
         """Return how far the addition of the volume with this ledger directory is."""
         ledger_directory = posixpath.normpath(ledger_directory)
         for volume in self._volumes.live:
-            if posixpath.normpath(volume.config.ledger_path) == ledger_directory:
+            if os.path.abspath(volume.config.ledger_path) == ledger_directory:
                 return AdditionState(is_added=True)
         return self._states.get(ledger_directory, AdditionState())
 
@@ -110,22 +116,25 @@ class VolumeAdditions:
         """
         directories = [posixpath.normpath(each) if each else each for each in directories]
         state = self.state(directories[1])
-        if state.is_running:
+        if state.is_running and state.directories == tuple(directories):
             return state
         if state.is_added and self._is_volume(directories):
             return state
         try:
+            if any(each.is_running for each in self._states.values()):
+                raise NotAllowedError("another volume is being added: try again")
             check_new_directories(self._config, directories)
             config = self._config.with_volume(directories)
             config.validate()
-            if any(each.is_running for each in self._states.values()):
-                raise NotAllowedError("another volume is being added: try again")
             if self._volumes.is_closing:
                 raise NotAllowedError("the bookie stops: try again once it has started")
         except (ConfigError, NotAllowedError) as error:
             return AdditionState(refusal=str(error))
-        state = AdditionState(is_running=True)
-        self._states = {directories[1]: state}
+        state = AdditionState(tuple(directories), is_running=True)
+        self._states.pop(directories[1], None)
+        self._states[directories[1]] = state
+        if len(self._states) > _STATES_MAX:
+            del self._states[next(iter(self._states))]
         # Critical: it must not end between two steps.
         self._running = self._world.tasks.spawn(
             self._add(config, state), name="volume addition", critical=Critical.CHECKPOINT
@@ -139,7 +148,7 @@ class VolumeAdditions:
 
     def _is_volume(self, directories: Sequence[str]) -> bool:
         return any(
-            [posixpath.normpath(path) for path in volume.config.paths] == list(directories)
+            [os.path.abspath(path) for path in volume.config.paths] == list(directories)
             for volume in self._volumes.live
         )
 
@@ -270,29 +279,43 @@ class VolumeAdditions:
         """
         record = VolumeRecord(tuple(volume.config.paths), is_unlisted=True)
         try:
-            cookie = await self._note(volume.name, record)
-            await self._note_in_others(cookie)
+            await self._note_in_others(await self._note(volume.name, record))
+        except (BookieIOError, CorruptData, NotAllowedError) as error:
+            return await self._give_up(volume, record, error)
+        try:
             await open_volume(
                 self._world, self._volumes, volume, ledgers_given_out=self._ledgers_given_out
             )
             record = msgspec.structs.replace(record, is_opened=True)
             await self._take_in(volume, await self._note(volume.name, record))
         except (OSError, BookieIOError, CorruptData, NotAllowedError) as error:
-            volume.failure = volume.failure or error
-            if self._volumes.is_closing:
-                # The next start goes on with it.
+            return await self._give_up(volume, record, error)
+        return ""
+
+    async def _give_up(self, volume: Volume, record: VolumeRecord, error: Exception) -> str:
+        """Have the metadata know that a volume is not used. Return why it is not."""
+        volume.failure = volume.failure or error
+        if self._volumes.is_closing:
+            # The next start goes on with it.
+            try:
                 if volume.is_open:
                     await volume.store.close()
-                return str(error)
-            if volume.is_open:
-                volume.store.fail(error)
-            gone = msgspec.structs.replace(record, is_lost=True, is_removed=True)
-            try:
-                await self._note(volume.name, gone)
-            except (CorruptData, NotAllowedError) as reason:
-                return str(reason)
-            return f"{error}: empty {volume.where}, or name directories on another disk"
-        return ""
+            except (OSError, BookieIOError) as reason:
+                # Nothing was promised of it.
+                _log.warning("a volume that is not added yet is not closed", reason=reason)
+            return str(error)
+        if volume.is_open:
+            volume.store.fail(error)
+        gone = msgspec.structs.replace(record, is_lost=True, is_removed=True)
+        try:
+            await self._note(volume.name, gone)
+        except (BookieIOError, CorruptData, NotAllowedError) as reason:
+            _log.warning("a volume that is not added is not noted as removed", reason=error)
+            return str(reason)
+        return (
+            f"{error}. Name other directories; {volume.where} can be given once they are empty and "
+            "the bookie was restarted"
+        )
 
     async def _note(self, name: str, record: VolumeRecord) -> Cookie:
         """Note in the metadata what a volume is. Return the cookie there.
@@ -321,6 +344,11 @@ class VolumeAdditions:
                 return found[0]
 
     async def _note_in_others(self, cookie: Cookie) -> None:
+        """Note the volume in the others.
+
+        Raises ``CorruptData`` for a cookie of theirs, and the error of a disk that must end the
+        process.
+        """
         for other in self._volumes.live:
             try:
                 await note_volumes(self._world.files, other.config.ledger_path, cookie)
@@ -340,11 +368,15 @@ def check_new_directories(config: BookieConfig, directories: Sequence[str]) -> N
         config: of the bookie's volumes.
         directories: journal, ledger and index directory.
     """
-    taken = {posixpath.normpath(path): "the bookie uses" for path in config.all_paths}
+    taken = {os.path.abspath(path): "the bookie uses" for path in config.all_paths}
     for name, directory in zip(_NAMES, directories, strict=True):
         if not posixpath.isabs(directory):
             raise NotAllowedError(
                 f"the {name} {directory!r} is not an absolute path: begin it with a slash"
+            )
+        if not directory.isprintable():
+            raise NotAllowedError(
+                f"the {name} {directory!r} has characters that cannot be printed: give another name"
             )
         if "," in directory:
             raise NotAllowedError(

@@ -15,6 +15,7 @@ Nothing of this is stored here: a bookie that restarts looks again.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -197,10 +198,11 @@ def _holds_up(metadata: LedgerMetadata, member: str) -> bool:
 def how_to_close(metadata: LedgerMetadata) -> str:
     """Return what has an open ledger closed."""
     words = "it is not closed yet: wait until its writer begins another ledger"
-    if metadata.purpose.kind not in (PurposeKind.TOPIC, PurposeKind.CURSOR):
-        return f"{words} ({metadata.purpose.kind} {metadata.purpose.owner})"
-    topic = metadata.purpose.owner.partition("#")[0]
-    return f"{words}, or have that now: pulsarish topics unload {topic}"
+    kind, owner = metadata.purpose.kind, metadata.purpose.owner
+    if kind not in (PurposeKind.TOPIC, PurposeKind.CURSOR):
+        return f"{words} ({kind} {owner})"
+    topic = owner if kind is PurposeKind.TOPIC else owner.partition("#")[0]
+    return f"{words}, or have that now: pulsarish topics unload {shlex.quote(topic)}"
 
 
 async def local_ledgers(store: EntryStore) -> list[int]:

@@ -29,7 +29,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.ledger_index import ROWS_MAX
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.volume import Volume, uncordoned
-from pulsarish.model.errors import BookieIOError
+from pulsarish.model.errors import BookieIOError, CorruptData
 from pulsarish.model.position import ID_MAX
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.disk_errors import is_full
@@ -189,18 +189,25 @@ class VolumeHomes:
 
     async def _settle(self, volume: Volume) -> None:
         """Let all other volumes know durably that ledgers which they do not know are in doubt."""
+        # All that have failed by now: a note that names one must cover its ledgers, too. Those that
+        # fail from here on may have ledgers that are given out after the metadata were asked, and
+        # get a note of their own.
+        failed = [each for each in self.volumes if each.failure is not None and not each.is_removed]
+        lost = [each.name for each in failed]
+        # The metadata are asked without the lock: a volume that is being added, and with it a stop,
+        # would wait for them.
+        below = max(each.highest for each in failed) + 1
+        try:
+            below = min(below, await self._ids_below())
+        except CorruptData as error:
+            _log.error(
+                "the metadata cannot say which ledger ids were given out, so all up to the highest "
+                "one of the failed volumes are in doubt",
+                exception=error,
+                ledgers_below=below,
+            )
         async with self._settling:
             times = max(each.store.limbo_times for each in self.volumes) + 1
-            # All that have failed by now: a note that names one must cover its ledgers, too. Those
-            # that fail from here on may have ledgers that are given out after the metadata were
-            # asked, and get a note of their own.
-            failed = [
-                each for each in self.volumes if each.failure is not None and not each.is_removed
-            ]
-            lost = [each.name for each in failed]
-            # Any peer may name any ledger here, and no id may be in doubt that is still to be given
-            # out: the bookie would be left out of all new ledgers.
-            below = min(max(each.highest for each in failed) + 1, await self._ids_below())
             for other in self.live:
                 try:
                     # What it has in its journal only is no doubt of the next start's replay.

@@ -134,10 +134,11 @@ def test_a_damaged_record_is_named_and_all_other_ledgers_leave() -> None:
         writers = [await written(client) for _ in range(8)]
         name = cluster.name_of(writers[0].metadata.last_segment.members[0])
         bookie = cluster.running[name]
-        volume, ids = bookie.volumes[0], [each.ledger_id for each in writers]
-        there = await those_in(cluster, name, volume, ids)
-        assert len(there) > 1
+        ids = [each.ledger_id for each in writers]
+        found = [(each, await those_in(cluster, name, each, ids)) for each in bookie.volumes]
+        volume, there = max(found, key=lambda each: len(each[1]))
         damaged, *rest = there
+        assert rest
         records = Records(client.world.metadata, client.world.clock, client.world.random)
         path = paths.ledger(damaged)
         (node,) = await client.do(records.nodes([path]))
@@ -193,6 +194,8 @@ def test_the_command_that_closes_an_open_ledger_is_named() -> None:
     topic = "persistent://public/default/greetings"
     for kind, owner in ((PurposeKind.TOPIC, topic), (PurposeKind.CURSOR, f"{topic}#me")):
         assert words(kind, owner).endswith(f"have that now: pulsarish topics unload {topic}")
+    odd = "persistent://public/default/a #1"
+    assert words(PurposeKind.TOPIC, odd).endswith(f"pulsarish topics unload '{odd}'")
     assert words(PurposeKind.SCHEMA, "s").endswith("another ledger (schema s)")
 
 

@@ -5,18 +5,23 @@ what starts with the shorter lists do.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from pulsarish.bookie.volume_addition import AdditionState, VolumeAdditions
+from pulsarish.bookie.volume_addition import (
+    AdditionState,
+    VolumeAdditions,
+    check_new_directories,
+)
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import Cookie
-from pulsarish.model.errors import LedgerFenced
+from pulsarish.model.errors import LedgerFenced, NotAllowedError
 from pulsarish.runtime.seams import World
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.json_record import encode_record
-from tests.support.bookies import BookieBench, BookieClient
+from tests.support.bookies import BookieBench, BookieClient, small_config
 from tests.unit.bookie.test_cordoned_volumes import add, sleep, store
 from tests.unit.bookie.test_volumes import (
     LEDGERS,
@@ -180,6 +185,7 @@ def test_refusals_name_the_directory_and_change_nothing() -> None:
             ("j", "/c/ledgers", "/c/index"): "journal_directory 'j' is not an absolute path",
             ("", "/c/ledgers", "/c/index"): "journal_directory '' is not an absolute path",
             ("/c/j,k", "/c/ledgers", "/c/index"): "'/c/j,k' has a comma",
+            ("/c/j", "/c/l\0", "/c/index"): r"ledger_directory '/c/l\x00' has characters that",
             ("/a/journal", "/c/ledgers", "/c/index"): "/a/journal is one that the bookie uses",
             ("/c/j", "/a/ledgers", "/c/index"): "/a/ledgers is one that the bookie uses",
             ("/a/journal/new", "/c/ledgers", "/c/index"): "/a/journal/new and /a/journal",
@@ -240,7 +246,7 @@ def test_a_disk_that_fails_on_the_way_gives_the_volume_up_and_nothing_else(
 
         monkeypatch.setattr(VolumeAdditions, "_note_in_others", kill)
         refusal = await add_volume(bench, three("/c"))
-        assert "empty /c/journal, /c/ledgers, /c/index, or name directories on another" in refusal
+        assert "Name other directories; /c/journal, /c/ledgers, /c/index can be given" in refusal
         monkeypatch.undo()
         assert additions is bench.bookie._additions, "the bookie runs on"
         bench.node.disk.heal()
@@ -253,6 +259,9 @@ def test_a_disk_that_fails_on_the_way_gives_the_volume_up_and_nothing_else(
             "/d/ledgers",
         ]
         assert (await registration_of(bench)).lost_directories == ()
+        # As the refusal said: once they are empty and the bookie was restarted.
+        empty(bench, "/c")
+        assert await add_volume(bench, three("/c")) == ""
 
     run(bench, scenario)
 
@@ -366,6 +375,17 @@ def test_an_addition_waits_for_the_metadata_and_ends_with_the_bookie() -> None:
         assert "the bookie stops" in (await begin(bench, three("/d"))).refusal
 
     run(bench, scenario)
+
+
+def test_the_directories_of_a_bookie_with_relative_paths_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = small_config(data_directory="data")
+    check_new_directories(config, three("/c"))
+    used = f"{tmp_path}/data/ledgers"
+    with pytest.raises(NotAllowedError, match=f"{used} is one that the bookie uses already"):
+        check_new_directories(config, ("/c/journal", used, "/c/index"))
 
 
 def test_a_bookie_with_one_volume_needs_lists_first() -> None:
