@@ -19,6 +19,7 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import Candidate
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import (
+    EntryUnknown,
     LedgerFenced,
     MetadataUnavailable,
     NotEnoughBookies,
@@ -234,7 +235,12 @@ class Replicator:
             # Rule 4: one such answer ends this writer for good.
             self.found_fenced(member)
         else:
-            self._member_lost(member, f"{type(error).__name__}: {error}")
+            # "Unknown" is about what the bookie may have lost of this ledger, not about its health.
+            self._member_lost(
+                member,
+                f"{type(error).__name__}: {error}",
+                is_ill=not isinstance(error, EntryUnknown),
+            )
 
     def found_fenced(self, member: str) -> None:
         """Stop, because a bookie answered that the ledger is fenced."""
@@ -286,7 +292,7 @@ class Replicator:
             if index in self.core.missing or not self.core.outstanding(index):
                 stream.detach(self._ledger_id)
 
-    def _member_lost(self, member: str, reason: str) -> None:
+    def _member_lost(self, member: str, reason: str, *, is_ill: bool = True) -> None:
         if self._released:
             self._streams[member].detach(self._ledger_id)
             self._owner.publish_missing((member,))
@@ -301,7 +307,8 @@ class Replicator:
                 bookie=member,
                 reason=reason,
             )
-            self._pool.bookies.quarantine(member)
+            if is_ill:
+                self._pool.bookies.quarantine(member)
             self._streams[member].drop(self._ledger_id)
 
     def _send(self, index: int, chunk: AddChunk) -> None:

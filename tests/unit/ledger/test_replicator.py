@@ -19,6 +19,8 @@ from pulsarish.ledger.placement_policy import Placement
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import (
+    BookieIOError,
+    EntryUnknown,
     LedgerClosed,
     MetadataUnavailable,
     NotEnoughBookies,
@@ -46,6 +48,7 @@ class Bookies:
         self.members = members
         self.spare: list[str] = []
         self.is_metadata_away = False
+        self.quarantined: list[str] = []
         self._streams: dict[str, Stream] = {}
         self._answered: dict[str, int] = {}
 
@@ -85,7 +88,7 @@ class Bookies:
         return [Candidate(member, host=member) for member in members]
 
     def quarantine(self, member: str) -> None:
-        pass
+        self.quarantined.append(member)
 
 
 class Pool:
@@ -188,6 +191,23 @@ def test_room_in_a_queue_that_is_lost_with_its_stream_is_announced(dead: tuple[s
         await bench.bookies.break_stream(*dead)
         assert owner.announcements > before
         assert not waiting.crowded
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("code", "quarantined"), [(EntryUnknown.code, []), (BookieIOError.code, ["C"])]
+)
+def test_a_bookie_that_may_have_lost_entries_of_a_ledger_is_well_for_others(
+    code: int, quarantined: list[str]
+) -> None:
+    async def story(bench: Bench) -> None:
+        replicator, _ = bench.replicator(1)
+        bench.bookies.spare.append("spare")
+        await bench.push(replicator, 100)
+        await bench.bookies.answer("C", AddResult(1, 0, 0, code))
+        assert replicator.core.members == ("A", "B", "spare")
+        assert bench.bookies.quarantined == quarantined
 
     play(story)
 
