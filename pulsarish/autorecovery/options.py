@@ -126,7 +126,7 @@ class AutoRecoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
             description=(
                 "When copying takes this many times as long as at best in the last minutes, "
                 "bookies have too much to do: the rate falls, to an eighth of "
-                "replication_rate_bytes at least, until it takes less again; 0: never."
+                "replication_rate_bytes at least, until it takes less again; above 1, or 0: never."
             ),
         ),
     ] = 2.0
@@ -160,6 +160,12 @@ class AutoRecoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         self.ledger.validate()
+        if 0 < self.replication_slow_ratio <= 1:
+            raise ConfigError(
+                f"replication_slow_ratio = {self.replication_slow_ratio:g} must be 0 or above 1: "
+                "copying would be slow at its best, and its rate would stay at an eighth of "
+                "replication_rate_bytes"
+            )
         if self.rw_rereplicate_backoff_max_ms < self.rw_rereplicate_backoff_ms:
             raise ConfigError(
                 f"rw_rereplicate_backoff_max_ms = {self.rw_rereplicate_backoff_max_ms} is below "

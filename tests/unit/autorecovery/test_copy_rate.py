@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pulsarish.autorecovery.copy_rate import CopyRate
+from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.model.errors import ConfigError
 
 MOST, BATCH = 32_000_000, 1_000_000
 
@@ -50,3 +54,11 @@ def test_without_a_ratio_the_rate_stays() -> None:
     now = _run(rate, 0.0, 5, 0.02)
     _ = _run(rate, now, 5, 5.0)
     assert rate.per_second == MOST
+
+
+@pytest.mark.parametrize("ratio", [0.1, 1.0])
+def test_a_ratio_by_which_the_best_is_slow_is_refused(ratio: float) -> None:
+    with pytest.raises(ConfigError, match=r"replication_slow_ratio = .* must be 0 or above 1"):
+        AutoRecoveryOptions(replication_slow_ratio=ratio).validate()
+    for fine in (0.0, 1.5):
+        AutoRecoveryOptions(replication_slow_ratio=fine).validate()
