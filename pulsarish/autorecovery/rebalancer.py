@@ -373,11 +373,13 @@ class Rebalancer:
                 await self._check()
                 reason = await self._mover.move(move)
                 if reason:
-                    # A bookie that was lost leaves very many ledgers to their repair.
-                    if reason != left_to_repair(move.ledger_id):
-                        failures += 1
                     _log.info("copies of a ledger are not moved", reason=reason)
-                    await self._note(reason=reason)
+                    if reason == left_to_repair(move.ledger_id):
+                        # A bookie that was lost leaves very many: none is worth a write.
+                        self._job = msgspec.structs.replace(self._job, reason=reason)
+                    else:
+                        failures += 1
+                        await self._note(reason=reason)
                     break
                 failures = 0
                 moved += 1

@@ -195,8 +195,17 @@ def test_a_ledger_that_lacks_copies_and_one_that_is_open_stay_where_they_are(
         for each in ledgers[:3]:
             member = before[each].last_segment.members[0]
             await client.do(client.ledgers.publish_found(each, [member], below_policy=False))
+        noted: list[dict[str, object]] = []
+        was = Rebalancer._note
+
+        async def note(self: Rebalancer, **fields: object) -> None:
+            noted.append(fields)
+            await was(self, **fields)
+
+        monkeypatch.setattr(Rebalancer, "_note", note)
         await ask(client)
         done = await until_ended(client)
+        assert [each for each in noted if list(each) == ["reason"]] == [], "no write for each"
         assert done.ledgers_moved == 1
         assert "lacks copies, which are made first" in done.reason
         for each in ledgers[:3]:
