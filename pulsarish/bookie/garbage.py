@@ -4,13 +4,14 @@ live (rule 12).
 A client deletes a ledger by deleting its metadata, and bookies find out here. The local ledgers are
 listed before the metadata are asked, so that a ledger made in between is never taken for a deleted
 one. A listing proves nothing. A ledger must be missing in two listings that are
-``gc_second_look_seconds`` apart, and is read by its own path, after a sync, before it is deleted.
-Any error ends the round, and nothing more is deleted. The ledger goes into the trash first, and its
-space is freed ``trash_grace_seconds`` later. The cluster's own record must exist and must name this
-cluster: an empty or foreign metadata store never means "everything was deleted". Copies of a ledger
-that lives are collected in the same rounds (``StrayCopies``). Metadata that were
-restored from a backup, or that came back older than this bookie has seen them, may be older than
-the ledgers here. Until an operator has confirmed them nothing is deleted because of them.
+``gc_second_look_seconds`` apart, and is read by its own path, after a sync, before it is deleted;
+ledgers that are deleted one after the other share a sync. Any error ends the round, and nothing
+more is deleted. The ledger goes into the trash first, and its space is freed
+``trash_grace_seconds`` later. The cluster's own record must exist and must name this cluster: an
+empty or foreign metadata store never means "everything was deleted". Copies of a ledger that lives
+are collected in the same rounds (``StrayCopies``). Metadata that were restored from a backup, or
+that came back older than this bookie has seen them, may be older than the ledgers here. Until an
+operator has confirmed them nothing is deleted because of them.
 
 Compaction copies what is live in a log, syncs, moves the index, syncs, and only then deletes the
 log. It does so only if it found all bytes that the index counts for that log's live ledgers and met
@@ -60,6 +61,8 @@ __all__ = ["Collected", "GarbageCollector"]
 
 _log = get_logger("bookie.garbage")
 _ASK_PAGE: Final = 500
+_EVIDENCE_SECONDS: Final = 1.0
+"""How long an answer of the metadata, that ledgers are missing, is acted on."""
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -227,11 +230,14 @@ class GarbageCollector:
         """
         await self._check_cluster()
         done: list[int] = []
+
+        async def empty(ledger_id: int) -> None:
+            if await self.trash.empty(ledger_id):
+                self.ledgers_deleted += 1
+                done.append(ledger_id)
+
         try:
-            for ledger_id in ledger_ids:
-                if await self._is_gone(ledger_id) and await self.trash.empty(ledger_id):
-                    self.ledgers_deleted += 1
-                    done.append(ledger_id)
+            await self._for_each_gone(ledger_ids, empty)
         except _TreeRestored:
             raise NotAllowedError(
                 "the metadata are restored or older ones that are not confirmed, so nothing is "
@@ -254,7 +260,7 @@ class GarbageCollector:
         local = await self._local_ledgers()
         trashed = [each.ledger_id for each in await self.trash.ledgers()]
         await self._check_cluster()
-        mark = await self._age.known_mark()  # ``_is_gone`` reads it again
+        mark = await self._age.known_mark()  # ``_nodes_now`` reads it again
         missing = dict.fromkeys(await self._missing_of(trashed))
         for ledger_id in trashed:
             if ledger_id not in missing:
@@ -286,19 +292,22 @@ class GarbageCollector:
         ]
         if any(self._store.cache.holds(ledger_id) for ledger_id in due):
             await self._store.checkpoint()
+
+        async def put(ledger_id: int) -> None:
+            if await self.trash.put(ledger_id):
+                _ = self._missing_since.pop(ledger_id)
+                missing[ledger_id] = None
+
+        async def empty(ledger_id: int) -> None:
+            if await self.trash.empty(ledger_id):
+                self.ledgers_deleted += 1
+
         try:
-            for ledger_id in due:
-                if await self._is_gone(ledger_id) and await self.trash.put(ledger_id):
-                    _ = self._missing_since.pop(ledger_id)
-                    missing[ledger_id] = None
+            await self._for_each_gone(due, put)
             grace_seconds = self._grace_seconds()
-            for ledger_id in missing:
-                if (
-                    self.trash.is_due(ledger_id, grace_seconds)
-                    and await self._is_gone(ledger_id)
-                    and await self.trash.empty(ledger_id)
-                ):
-                    self.ledgers_deleted += 1
+            await self._for_each_gone(
+                [each for each in missing if self.trash.is_due(each, grace_seconds)], empty
+            )
             await self._delete_strays()
         except _TreeRestored:
             self._hold_back(candidates)
@@ -355,13 +364,34 @@ class GarbageCollector:
         space = self._store.space
         return self._config.trash_grace_seconds if space is SpaceMode.WRITABLE else 0.0
 
-    async def _is_gone(self, ledger_id: int) -> bool:
-        """Return whether a ledger is missing from the metadata now, in a tree that can be trusted.
+    async def _for_each_gone(
+        self, ledgers: Sequence[int], act: Callable[[int], Awaitable[None]]
+    ) -> None:
+        """Await ``act`` for those of these ledgers that are missing from the metadata now, in a
+        tree that can be trusted.
+
+        One sync and one read answer for many ledgers, and for no longer than
+        ``_EVIDENCE_SECONDS``. An id is not given out twice, so only a tree that is restored, or
+        that came back older, could name a ledger again meanwhile: both are looked for before each.
 
         Raises ``_TreeRestored``, or ``MetadataUnavailable`` when that cannot be known.
         """
-        (node,) = await self._nodes_now(paths.ledger(ledger_id))
-        return node is None
+        left = list(ledgers)
+        while left:
+            page = left[:_ASK_PAGE]
+            nodes = await self._nodes_now(*map(paths.ledger, page))
+            asked = self._clock.monotonic()
+            done = 0
+            for ledger_id, node in zip(page, nodes, strict=True):
+                if done and self._clock.monotonic() - asked > _EVIDENCE_SECONDS:
+                    break
+                if node is None:
+                    if await self._age.known_mark() is not None:
+                        raise _TreeRestored
+                    await self._check_trusted()
+                    await act(ledger_id)
+                done += 1
+            del left[:done]
 
     async def _nodes_now(self, *wanted: str) -> list[Versioned | None]:
         """Return nodes as they are now, in a tree that can be trusted.
@@ -375,10 +405,14 @@ class GarbageCollector:
         *nodes, restored = await metadata.nodes([*wanted, paths.RESTORED])
         if restored is not None:
             raise _TreeRestored
-        await self._age.check()  # the connection may have changed since the round began
-        if self._stopping or metadata.state is not SessionState.CONNECTED:
-            raise MetadataUnavailable("the bookie stops, or its metadata session is not connected")
+        await self._check_trusted()
         return nodes
+
+    async def _check_trusted(self) -> None:
+        """Raise ``MetadataUnavailable`` unless what the metadata answered holds."""
+        await self._age.check()  # the connection may have changed since the round began
+        if self._stopping or self._records.state is not SessionState.CONNECTED:
+            raise MetadataUnavailable("the bookie stops, or its metadata session is not connected")
 
     def _hold_back(self, candidates: Sequence[int]) -> None:
         self.ledgers_held_back = len(candidates)

@@ -12,6 +12,7 @@ import pytest
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.ledger_index import LedgerIndex, entry_key, ledger_key
+from pulsarish.bookie.trash import Trash
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import RestoredTree
@@ -50,6 +51,59 @@ async def delete_ledgers(bench: BookieBench, *ledger_ids: int) -> None:
 
 async def held(bench: BookieBench) -> list[int]:
     return await bench.with_client(lambda client: client.ledgers())
+
+
+def test_many_ledgers_that_are_deleted_together_share_the_syncs_of_metadata() -> None:
+    bench = BookieBench(1, trash_grace_seconds=0.0)
+    ledger_ids = range(1, 101)
+
+    async def scenario() -> None:
+        await make_ledgers(bench, *ledger_ids)
+        await fill(bench, *ledger_ids, entries=5)
+        for ledger_id in ledger_ids:
+            await delete_metadata(bench, paths.ledger(ledger_id))
+        syncs: list[str] = []
+
+        def counting(was: Any) -> Any:
+            async def sync(records: Records, path: str) -> None:
+                syncs.append(path)
+                await was(records, path)
+
+            return sync
+
+        with replaced(Records, "sync", counting):
+            await collect(bench)
+        assert bench.bookie.garbage.ledgers_deleted == 100
+        assert len(syncs) <= 10
+
+    bench.sim.run(scenario)
+
+
+def test_what_the_metadata_answered_is_not_believed_for_long() -> None:
+    """A ledger that the tree has again when it is the turn of that ledger stays."""
+    bench = BookieBench(1, trash_grace_seconds=60.0)
+
+    async def scenario() -> None:
+        await make_ledgers(bench, 1, 2, 3)
+        await fill(bench, 1, 2, 3)
+        for ledger_id in (1, 2, 3):
+            await delete_metadata(bench, paths.ledger(ledger_id))
+
+        def slow(was: Any) -> Any:
+            async def put(trash: Any, ledger_id: int) -> bool:
+                done: bool = await was(trash, ledger_id)
+                if ledger_id == 1:
+                    await make_ledgers(bench, 3)
+                    await asyncio.sleep(3.0)
+                return done
+
+            return put
+
+        with replaced(Trash, "put", slow):
+            await collect(bench)
+        assert await in_trash(bench) == [1, 2]
+
+    bench.sim.run(scenario)
 
 
 def test_a_ledger_that_is_missing_once_is_not_touched() -> None:
