@@ -33,7 +33,7 @@ from bench.bookie import status_of
 from bench.catch_up import SPAWN, Helper, Took, drop_page_cache, fill, own_world
 from bench.ledger import address_of
 from bench.measure import cpu_seconds, percentile, rss_bytes
-from pulsarish.ledger.bookie_control import GarbageState
+from pulsarish.ledger.bookie_states import GarbageState
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.bookie_calls import asking_bookie
 from pulsarish.broker.http.bookie_names import find_instance
 from pulsarish.broker.http.json_bodies import GarbageBody
 from pulsarish.broker.http.route import Call, Route, answer
-from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.record_store import Records
-from pulsarish.model.errors import ServiceNotReady
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["GarbageRoutes"]
@@ -54,9 +53,6 @@ class GarbageRoutes:
 
     async def _ask(self, call: Call, *, begin: bool) -> HttpResponse:
         bookie = await find_instance(self._records, call["bookie"])
-        call.waits_for = "the bookie"
-        try:
+        with asking_bookie(call):
             state = await self._ledgers.control.collect_garbage(bookie.instance_id, begin=begin)
-        except NoAnswer as error:
-            raise ServiceNotReady(str(error)) from None
         return answer(GarbageBody(bookie.instance_id, *state))

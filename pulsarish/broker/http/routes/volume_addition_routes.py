@@ -6,14 +6,13 @@ import posixpath
 from typing import Final
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.bookie_calls import asking_bookie
 from pulsarish.broker.http.bookie_names import find_instance
 from pulsarish.broker.http.json_bodies import VolumeAdditionBody
 from pulsarish.broker.http.route import Call, Parameter, Route, answer
 from pulsarish.broker.http.routes.volume_requests import DIRECTORY
-from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.record_store import Records
-from pulsarish.model.errors import ServiceNotReady
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["VolumeAdditionRoutes"]
@@ -66,13 +65,10 @@ class VolumeAdditionRoutes:
     async def _ask(self, call: Call, journal: str, index: str, *, add: bool) -> HttpResponse:
         bookie = await find_instance(self._records, call["bookie"])
         directory = posixpath.normpath(call.text("directory"))
-        call.waits_for = "the bookie"
-        try:
+        with asking_bookie(call):
             state = await self._ledgers.control.add_volume(
                 bookie.instance_id, (journal, directory, index), add=add
             )
-        except NoAnswer as error:
-            raise ServiceNotReady(str(error)) from None
         return answer(
             VolumeAdditionBody(
                 *bookie,

@@ -23,7 +23,8 @@ from pulsarish.broker.http.routes.volume_requests import (
     directories_of,
     name_of_volume,
 )
-from pulsarish.ledger.bookie_control import NoAnswer, VolumeState
+from pulsarish.ledger.bookie_control import NoAnswer
+from pulsarish.ledger.bookie_states import VolumeState
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths

@@ -6,15 +6,14 @@ import posixpath
 from typing import Final
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.bookie_calls import asking_bookie
 from pulsarish.broker.http.bookie_names import cookie_of, find_instance
 from pulsarish.broker.http.json_bodies import VolumeRemovalBody
 from pulsarish.broker.http.route import Call, Route, answer
 from pulsarish.broker.http.routes.volume_requests import DIRECTORY, directories_of, name_of_volume
-from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie
-from pulsarish.model.errors import ServiceNotReady
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["VolumeRemovalRoutes"]
@@ -67,11 +66,8 @@ class VolumeRemovalRoutes:
                 VolumeRemovalBody(*bookie, wanted, removing=False, removed=True, refusal="")
             )
         directory = directories_of(cookie)[name_of_volume(cookie, wanted)]
-        call.waits_for = "the bookie"
-        try:
+        with asking_bookie(call):
             state = await self._ledgers.control.volume(bookie.instance_id, directory, remove=remove)
-        except NoAnswer as error:
-            raise ServiceNotReady(str(error)) from None
         return answer(
             VolumeRemovalBody(
                 *bookie,

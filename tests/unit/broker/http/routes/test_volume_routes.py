@@ -11,7 +11,8 @@ from pulsarish.broker.http.route import Call
 from pulsarish.broker.http.routes.volume_addition_routes import VolumeAdditionRoutes
 from pulsarish.broker.http.routes.volume_drain_routes import VolumeDrainRoutes
 from pulsarish.broker.http.routes.volume_removal_routes import VolumeRemovalRoutes
-from pulsarish.ledger.bookie_control import AdditionState, NoAnswer, VolumeState
+from pulsarish.ledger.bookie_control import NoAnswer
+from pulsarish.ledger.bookie_states import AdditionState, VolumeState
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
