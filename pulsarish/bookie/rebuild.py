@@ -129,7 +129,7 @@ async def rebuild_index(
                 end = offset
                 progress(found.logs, len(log_ids), found.entries)
         except CorruptData as error:
-            if (at := await _next_chunk(logs, log_id, end)) is None:
+            if (at := await logs.next_chunk(log_id, end)) is None:
                 found.torn[log_id] = str(error)
             else:
                 found.damaged[log_id] = f"{error}; the next one is at offset {at}"
@@ -176,15 +176,6 @@ async def _one_log(
                 await index.rows.write(rows, sync=False)
                 found.entries += len(whole)
                 yield some[-1][1] + some[-1][2]
-
-
-async def _next_chunk(logs: EntryLogs, log_id: int, start: int) -> int | None:
-    """Return where the next whole chunk begins; ``None``: there is none."""
-    while (at := await logs.find_chunk(log_id, start)) is not None:
-        if await logs.is_chunk(log_id, at):
-            return at
-        start = at + 1
-    return None
 
 
 def _is_of(data: bytes | memoryview, ledger_id: int) -> bool:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
+from pulsarish.bookie.entry_logs.chunk_search import next_chunk
 from pulsarish.bookie.entry_logs.entry_log_format import (
     CHUNK_HEAD_SIZE,
     HEADER_SIZE,
     check_header,
-    chunk_beginning,
     decode_chunk_head,
     decode_chunk_sizes,
     encode_chunk_head,
@@ -268,34 +267,13 @@ class EntryLogs:
             await self._readers.pop(next(iter(self._readers))).close()
         return file
 
-    async def find_chunk(self, log_id: int, start: int) -> int | None:
-        """Return the first place at or after ``start`` at which a chunk may begin, by its first
-        eight bytes; ``None`` when there is none.
-        """
-        wanted = chunk_beginning(log_id)
+    async def next_chunk(self, log_id: int, start: int) -> int | None:
+        """Return where the next whole chunk at or after ``start`` begins, as ``next_chunk``."""
         file = await self._files.open(self.path(log_id), lane=self._read_lane)
         try:
-            while data := (await file.read([(start, _SPAN_BYTES_MAX)]))[0]:
-                at = data.find(wanted)
-                if at >= 0:
-                    return start + at
-                if len(data) < _SPAN_BYTES_MAX:
-                    break
-                start += len(data) - len(wanted) + 1
+            return await next_chunk(file, log_id, start)
         finally:
             await file.close()
-        return None
-
-    async def is_chunk(self, log_id: int, at: int) -> bool:
-        """Return whether the head and the sizes of a chunk are whole at an offset.
-
-        Raises ``OSError``.
-        """
-        try:
-            async with aclosing(self.scan(log_id, start=at)) as chunks:
-                return await anext(chunks, None) is not None
-        except CorruptData:
-            return False
 
     async def scan(
         self, log_id: int, lane: str = "", *, start: int = 0

@@ -25,6 +25,7 @@ __all__ = [
     "HEADER_SIZE",
     "LOG_SUFFIX",
     "ChunkHead",
+    "SizesCheck",
     "check_header",
     "chunk_beginning",
     "decode_chunk_head",
@@ -43,6 +44,8 @@ _CHUNK_MAGIC: Final = 0x50454331  # "PEC1"
 _CHUNK: Final = struct.Struct(">IIqII")
 HEADER_SIZE: Final = _HEADER.size
 CHUNK_HEAD_SIZE: Final = _CHUNK.size
+_RECORD_BYTES_MAX: Final = 64 << 20
+"""As large as the largest message that a bookie can be told to receive."""
 
 assert HEADER_SIZE == 24
 assert CHUNK_HEAD_SIZE == 24
@@ -57,6 +60,27 @@ class ChunkHead:
     @property
     def sizes_size(self) -> int:
         return 4 * self.count
+
+
+class SizesCheck:
+    """Checks the sizes of a chunk piece by piece, so that a damaged count costs no memory."""
+
+    def __init__(self, log_id: int, head: ChunkHead) -> None:
+        self._crc: int = _head_crc(log_id, head)
+        self._wanted = head.crc
+
+    def take(self, piece: bytes) -> bool:
+        """Add the next sizes. Return whether they may be those of records."""
+        if not piece or len(piece) % 4:
+            return False
+        self._crc = extend(self._crc, piece)
+        sizes: tuple[int, ...] = struct.unpack(f">{len(piece) // 4}I", piece)
+        return max(sizes) <= _RECORD_BYTES_MAX
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether head and sizes match their CRC, once all sizes were taken."""
+        return self._crc == self._wanted
 
 
 def log_name(log_id: int) -> str:
@@ -114,10 +138,13 @@ def decode_chunk_sizes(data: bytes, log_id: int, head: ChunkHead) -> list[tuple[
     """
     if len(data) != head.sizes_size:
         return None
-    if (
-        extend(extend(0, _CHUNK.pack(_CHUNK_MAGIC, log_id, head.ledger_id, head.count, 0)), data)
-        != head.crc
-    ):
+    if extend(_head_crc(log_id, head), data) != head.crc:
         return None
     sizes = struct.unpack(f">{head.count}I", data)
     return list(zip(accumulate(sizes, initial=0), sizes, strict=False))
+
+
+def _head_crc(log_id: int, head: ChunkHead) -> int:
+    packed = _CHUNK.pack(_CHUNK_MAGIC, log_id, head.ledger_id, head.count, 0)
+    crc: int = extend(0, packed)
+    return crc

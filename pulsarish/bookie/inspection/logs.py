@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -107,7 +107,11 @@ class InspectedLogs:
                 return
             except (CorruptData, OSError) as error:
                 reason = str(error)
-            begin = await self._next_chunk(logs, log_id, end)
+            try:
+                begin = await logs.next_chunk(log_id, end)
+            except OSError as error:
+                yield Damage(path, end, f"{reason}; what follows cannot be read: {error}")
+                return
             if begin is None:
                 yield Damage(path, end, f"{reason}, and none follows", is_damage=False)
             else:
@@ -121,15 +125,6 @@ class InspectedLogs:
             return await file.size_bytes(), (await file.read([(0, HEADER_SIZE)]))[0]
         finally:
             await file.close()
-
-    async def _next_chunk(self, logs: EntryLogs, log_id: int, start: int) -> int | None:
-        """Return where the next whole chunk begins; ``None``: there is none."""
-        while (at := await logs.find_chunk(log_id, start)) is not None:
-            with suppress(OSError):
-                if await logs.is_chunk(log_id, at):
-                    return at
-            start = at + 1
-        return None
 
     async def records(self, ledger_id: int, locations: Sequence[Location]) -> list[LogRecord]:
         """Read entries of a ledger where they lie, each checked."""
