@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from pulsarish.client.connection.ack_tracker import AckBatch, AckTracker, Done
 from pulsarish.client.connection.cluster_of import is_of_other_cluster
@@ -26,6 +26,8 @@ from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import ConnectError, PulsarishError
 
 __all__ = ["Acknowledger"]
+
+_Acknowledged = TypeVar("_Acknowledged", Message, MessageId)
 
 _DEFERRED_MAX: Final = 256
 """At most this many acknowledged messages wait to be noted together."""
@@ -109,7 +111,9 @@ class Acknowledger:
 
     def acknowledge_soon(self, message: Message) -> None:
         """Acknowledge a message without waiting for an answer."""
-        if self._cluster and is_of_other_cluster(message.topic_name(), self._cluster):
+        if self._cluster:
+            # The client may leave the cluster: only with the lock is it known of which one it is.
+            self.acknowledge_messages((message,), None)
             return
         count = self.unacked.defer_acknowledgement(message)
         # Deferred first, then looked at: after the loop has cleared it, this thread settles.
@@ -120,52 +124,50 @@ class Acknowledger:
 
     def acknowledge_messages(self, messages: Sequence[Message], done: Done | None) -> None:
         """Acknowledge messages; ``done`` as for ``acknowledge``."""
-        if self._are_of_others(messages):
-            self._refuse_others(done)
-            messages, done = [each for each in messages if not self._are_of_others((each,))], None
         with self._inbox.lock:
-            self.unacked.acknowledge_messages(messages)
-            self._on_acknowledged(done)
+            here = self._of_this_cluster(messages)
+            self.unacked.acknowledge_messages(here)
+            self._on_acknowledged(done, is_refused=len(here) < len(messages))
 
     def acknowledge(self, ids: Sequence[MessageId], done: Done | None) -> None:
         """Acknowledge messages.
 
         ``done`` is called when the broker has made them durable; without it no answer is requested.
         """
-        if self._are_of_others(ids):
-            self._refuse_others(done)
-            ids, done = [each for each in ids if not self._are_of_others((each,))], None
         with self._inbox.lock:
-            self.unacked.acknowledge(ids)
-            self._on_acknowledged(done)
+            here = self._of_this_cluster(ids)
+            self.unacked.acknowledge(here)
+            self._on_acknowledged(done, is_refused=len(here) < len(ids))
 
     def acknowledge_cumulative(self, message_id: MessageId, done: Done | None) -> None:
-        if self._are_of_others((message_id,)):
-            self._refuse_others(done)
-            return
         with self._inbox.lock:
-            self.unacked.acknowledge_cumulative(message_id)
-            self._on_acknowledged(done)
+            is_refused = not self._of_this_cluster((message_id,))
+            if not is_refused:
+                self.unacked.acknowledge_cumulative(message_id)
+            self._on_acknowledged(done, is_refused=is_refused)
 
-    def _are_of_others(self, acknowledged: Sequence[Message | MessageId]) -> bool:
-        """Whether some are of a cluster that the client has left."""
+    def _of_this_cluster(self, acknowledged: Sequence[_Acknowledged]) -> Sequence[_Acknowledged]:
+        """Return those that are not of a cluster that the client has left: here their positions
+        are those of other messages. The caller holds the queue's lock.
+        """
         cluster = self._cluster
-        # Without one the client cannot leave its cluster.
-        return bool(cluster) and any(
-            is_of_other_cluster(each.topic_name(), cluster) for each in acknowledged
-        )
+        if not cluster:
+            return acknowledged  # the client cannot leave its cluster
+        return [
+            each for each in acknowledged if not is_of_other_cluster(each.topic_name(), cluster)
+        ]
 
-    def _refuse_others(self, done: Done | None) -> None:
-        """Tell who waits that the client has left the cluster of some messages, which are not
-        acknowledged: here their positions are those of other messages.
+    def _on_acknowledged(self, done: Done | None, *, is_refused: bool = False) -> None:
+        """Wake the loop if it must send or time an acknowledgement.
+
+        Args:
+            is_refused: some were of a cluster that the client has left.
         """
         if done is not None:
-            self._parts.handoff.post(lambda: done(_left()))
-
-    def _on_acknowledged(self, done: Done | None) -> None:
-        """Wake the loop if it must send or time an acknowledgement."""
-        if done is not None and not self._tracker.wait(done):
-            self._parts.handoff.post(lambda: done(None))
+            if is_refused:
+                self._parts.handoff.post(lambda: done(_left()))
+            elif not self._tracker.wait(done):
+                self._parts.handoff.post(lambda: done(None))
         is_waiting = self._tracker.is_waiting
         is_due = self._tracker.is_full or (is_waiting and not self._may_defer)
         self._may_defer = is_waiting
@@ -173,16 +175,16 @@ class Acknowledger:
             self._wake()
 
     def negative_acknowledge(self, message_id: MessageId, redelivery_count: int) -> None:
-        if self._are_of_others((message_id,)):
-            return
         with self._inbox.lock:
+            if not self._of_this_cluster((message_id,)):
+                return
             self.unacked.refuse(message_id, redelivery_count, self._parts.clock.monotonic())
         self._wake()
 
     def extend(self, message_id: MessageId) -> None:
-        if self._are_of_others((message_id,)):
-            return
         with self._inbox.lock:
+            if not self._of_this_cluster((message_id,)):
+                return
             keys = self.unacked.extend(message_id, self._parts.clock.monotonic())
         self._parts.handoff.post(lambda: self._tell_extended(keys))
 
