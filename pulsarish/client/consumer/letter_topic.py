@@ -19,7 +19,13 @@ from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.model import schema as model
-from pulsarish.model.errors import AlreadyClosed, IncompatibleSchema, InvalidSchema, PulsarishError
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    CryptoError,
+    IncompatibleSchema,
+    InvalidSchema,
+    PulsarishError,
+)
 from pulsarish.model.result import Result
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.log import get_logger
@@ -61,10 +67,19 @@ def _settle(outcome: asyncio.Future[PulsarishError | None], error: PulsarishErro
 
 
 def _key_names(message: Message) -> tuple[str, ...]:
-    """Return the names of the keys of a message that was decrypted."""
+    """Return the names of the keys of a message that was decrypted.
+
+    Raises ``CryptoError`` for one that is still encrypted.
+    """
     context = message.encryption_context()
-    if context is None or context.is_decryption_failed():
+    if context is None:
         return ()
+    if context.is_decryption_failed():
+        # A copy has metadata of its own, so nobody could decrypt it.
+        raise CryptoError(
+            f"message {message.message_id()} was not decrypted, and so is not copied: give the "
+            "consumer a crypto_key_reader with the private key"
+        )
     keys = context.keys()
     return tuple(key.key for key in keys)
 
@@ -137,7 +152,7 @@ class LetterTopic:
             self._busy = False
 
     async def _publishing(self, message: Message) -> PartitionedProducer:
-        """Return the producer for a message. Raises why the topic cannot be written."""
+        """Return the producer for a message. Raises why it cannot be copied."""
         version, names = message.schema_version(), _key_names(message)
         if self._is_closed():
             raise AlreadyClosed("the consumer was closed")
@@ -181,7 +196,7 @@ class LetterTopic:
         try:
             publishing = await self._publishing(message)
         except PulsarishError as error:
-            _log.warning("letter topic cannot be written", topic=self.topic, reason=error)
+            _log.warning("letter not stored", topic=self.topic, reason=error)
             done(error)
             return
         payload = message.data()

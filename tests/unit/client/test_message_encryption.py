@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -431,6 +432,29 @@ def test_dead_letters_are_encrypted_for_the_same_keys(names: Any) -> None:
             "dead", "d", initial_position=InitialPosition.Earliest, crypto_key_reader=keys
         )
         assert (await dead.receive(1_000)).data() == b"secret"
+
+    play(scenario, seeds=1)
+
+
+def test_what_was_not_decrypted_is_not_copied() -> None:
+    async def scenario(cast: Cast) -> None:
+        await publish(cast, [b"secret"])
+        consumer = await subscribe(
+            cast,
+            consumer_type=ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=100,
+            dead_letter_policy=ConsumerDeadLetterPolicy(1, "dead", None, "retry"),
+            retry_enabled=True,
+            crypto_key_reader=Keys(),
+            crypto_failure_action=CONSUME,
+        )
+        with pytest.raises(CryptoError, match="was not decrypted, and so is not copied"):
+            await consumer.reconsume_later(await consumer.receive(5_000), timedelta(0))
+        await consumer.negative_acknowledge(await consumer.receive(5_000))
+        await cast.sleep(5.0)
+        assert cast.cluster.topic("persistent://public/default/dead").entries == []
+        assert cast.cluster.topic("persistent://public/default/retry").entries == []
+        assert cast.cluster.topic(TOPIC).subscriptions["s"].acked == set()
 
     play(scenario, seeds=1)
 
