@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pulsarish.client.connection.cluster_of import TopicOfCluster, is_of_other_cluster
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.acknowledger import Acknowledger
 from pulsarish.client.consumer.message_queue import MessageQueue
@@ -15,7 +16,7 @@ from pulsarish.client.consumer.subscribe_command import first_wanted
 from pulsarish.client.consumer.subscription_session import SubscriptionSession
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_options import ConsumerOptions
-from pulsarish.model.errors import PulsarishError
+from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["Seeker"]
@@ -44,6 +45,7 @@ class Seeker:
         partition: int,
     ) -> None:
         self._options = options
+        self._parts = parts
         self._timeout_seconds = parts.operation_timeout_seconds
         self._inbox = inbox
         self._session = session
@@ -58,10 +60,20 @@ class Seeker:
     async def seek(self, target: MessageId | int) -> None:
         """Seek to a message, or to the first message published at or after a time in
         milliseconds.
+
+        Raises ``InvalidArgument`` for a message of a cluster that the client has left.
         """
         await self._session.request("seek", lambda: self._seek_once(target))
 
     async def _seek_once(self, target: MessageId | int) -> None:
+        if isinstance(target, MessageId) and is_of_other_cluster(
+            target.topic_name(), self._parts.cluster
+        ):
+            # Here its position is that of another message.
+            raise InvalidArgument(
+                f"the client has left the cluster of message {target}: seek to a time, or to a "
+                "message of the present cluster"
+            )
         stream = self._session.live_stream()
         consumer_id = self._session.consumer_id
         command = self._command(target, consumer_id)
@@ -122,6 +134,7 @@ class Seeker:
         """
 
         async def ask() -> tuple[MessageId, MessageId]:
+            topic = TopicOfCluster.of(self._session.topic.full, self._parts.cluster)
             last = await self._session.live_stream().last_message_id(
                 self._session.consumer_id, self._timeout_seconds
             )
@@ -131,7 +144,7 @@ class Seeker:
                     last.last.ledger,
                     last.last.entry,
                     last.last.batch_index,
-                    topic=self._session.topic.full,
+                    topic=topic,
                 ),
                 MessageId(self._partition, last.mark_delete.ledger, last.mark_delete.entry),
             )

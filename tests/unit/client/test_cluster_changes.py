@@ -149,6 +149,36 @@ def test_who_waits_for_a_receipt_hears_of_the_change() -> None:
     play(scenario)
 
 
+def test_no_seek_to_a_message_of_the_cluster_that_was_left() -> None:
+    async def scenario(cast: Cast) -> None:
+        await other_cluster(cast)
+        provider = Provider()
+        client = cast.client(service=provider)
+        producer = await client.create_producer("t", batching_enabled=False)
+        consumer = await client.subscribe("t", "s", initial_position=EARLIEST)
+        for content in (b"1", b"2"):
+            await producer.send(content)
+        old = await received(consumer)
+        last = await consumer.get_last_message_id()
+        provider.update(THERE)
+        for content in (b"a", b"b"):
+            await producer.send(content)
+        for place in (old.message_id(), last):
+            with pytest.raises(InvalidArgument, match="has left the cluster of message"):
+                await consumer.seek(place)
+        first = await received(consumer)
+        assert first.data() == b"a"
+        await received(consumer)
+        await consumer.seek(MessageId.deserialize(first.message_id().serialize()))
+        assert (await received(consumer)).data() == b"b"
+        provider.update(HERE)
+        await cast.sleep(1.0)
+        await consumer.seek(old.message_id())
+        assert (await received(consumer)).data() == b"2"
+
+    play(scenario)
+
+
 def test_a_reader_begins_in_the_other_cluster() -> None:
     async def scenario(cast: Cast) -> None:
         other = await other_cluster(cast)
