@@ -104,6 +104,7 @@ class FakeBroker:
         self.cluster = cluster
         self.address = ""
         self.hold_seeks = False  # they are not answered
+        self.is_old = False  # it answers no redeliveries
         self.hold_receipts = False  # entries are stored and not answered
         self.drop_entries = False  # entries are taken from the wire and lost
         self.refuse_open: list[Exception] = []  # the next openings are refused with these
@@ -415,6 +416,13 @@ class ConsumeSession(_Session):
             if again.consumer_id in self.consumers:
                 subscription, consumer, _ = self.consumers[again.consumer_id]
                 self._again(subscription, consumer, list(again.entries))
+            if again.request_id and not self.broker.is_old:
+                self.out.outcomes.append(
+                    pb.Outcome(request_id=again.request_id)
+                    if again.consumer_id in self.consumers
+                    else self._unknown(again.request_id)
+                )
+                self.tell()
         for seek in request.seek:
             self._seek(seek)
         for ask in request.last_message_id:
@@ -541,10 +549,18 @@ class ConsumeSession(_Session):
     def _again(
         self, subscription: FakeSubscription, consumer: FakeConsumer, entries: list[int]
     ) -> None:
+        if not entries:
+            withdrawn = [row for row in self.deliveries if row[0] == consumer.consumer_id]
+            consumer.permits += sum(consumer.topic.messages[row[2]] for row in withdrawn)
+            self.deliveries = deque(
+                row for row in self.deliveries if row[0] != consumer.consumer_id
+            )
         for entry in sorted(entries or consumer.held):
             if entry not in subscription.acked and entry not in subscription.again:
                 subscription.counts[entry] = subscription.counts.get(entry, 0) + 1
                 subscription.again.append(entry)
+        if subscription.kind != pb.SUB_SHARED:
+            subscription.again = deque(sorted(subscription.again))
         self.fill(consumer, subscription)
 
     def _seek(self, seek: pb.Seek) -> None:

@@ -226,11 +226,12 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Redeliver:
-    """Ask for the redelivery of entries. There is no answer."""
+    """Ask for the redelivery of entries. ``request_id`` 0: no answer is requested."""
 
     consumer_id: int
     positions: Sequence[Position] = ()  # none: everything unacknowledged
     epoch: int = -1
+    request_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,11 @@ def consume_commands(message: pb.ConsumeRequest) -> list[Command]:
         )
     commands.extend(
         [
-            Redeliver(each.consumer_id, _positions(each.ledgers, each.entries))
+            Redeliver(
+                each.consumer_id,
+                _positions(each.ledgers, each.entries),
+                request_id=each.request_id,
+            )
             for each in message.redeliver
         ]
     )

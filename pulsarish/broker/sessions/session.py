@@ -600,6 +600,8 @@ class Session:
                     found.subscription.acknowledge(found.consumer, command)
                 case Redeliver():
                     found.subscription.redeliver(found.consumer, command.positions, command.epoch)
+                    if command.request_id:
+                        self.outbox.put(Outcome(command.request_id))
                 case ExtendAck():
                     found.subscription.extend_ack(found.consumer, command.positions)
         except PulsarishError as error:
@@ -716,7 +718,7 @@ class Session:
                 self.outbox.put(SchemaFound(command.request_id, error))
             case GetOrCreateSchema():
                 self.outbox.put(SchemaVersion(command.request_id, error))
-            case Flow() | Redeliver() | ExtendAck():
+            case Flow() | Redeliver(request_id=0) | ExtendAck():
                 _log.warning(
                     "command refused", command=type(command).__name__, peer=self._peer, reason=error
                 )

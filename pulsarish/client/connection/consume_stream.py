@@ -196,9 +196,22 @@ class ConsumeStream(BrokerStream):
         if batch.cumulative is not None:
             self.acknowledge(consumer_id, [batch.cumulative], cumulative=True, answered=each)
 
-    def redeliver(self, consumer_id: int, ids: Sequence[tuple[int, int]]) -> None:
-        """Request redelivery; without ids, of everything unacknowledged."""
-        command = self._shared().redeliver.add(consumer_id=consumer_id)
+    def redeliver(
+        self,
+        consumer_id: int,
+        ids: Sequence[tuple[int, int]] = (),
+        answered: Callable[[PulsarishError | None], None] | None = None,
+    ) -> None:
+        """Request redelivery; without ids, of everything unacknowledged.
+
+        ``answered`` is called before anything that is delivered again.
+
+        Raises ``ConnectError`` if a wanted answer is lost.
+        """
+        request_id = (
+            self.request(lambda error, _answer: answered(error)) if answered is not None else 0
+        )
+        command = self._shared().redeliver.add(consumer_id=consumer_id, request_id=request_id)
         command.ledgers.extend(ledger for ledger, _ in ids)
         command.entries.extend(entry for _, entry in ids)
 

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.receive_queue import ReceiveQueue
 from pulsarish.client.consumer.redelivery import EntryKey
+from pulsarish.client.consumer.seek_tracker import SeekTracker
 from pulsarish.client.consumer.subscription_session import SubscriptionSession
 from pulsarish.client.consumer.unacked_messages import UnackedMessages
 from pulsarish.client.consumer.unpacker import Unpacker
 from pulsarish.client.enums import ConsumerType
-from pulsarish.model.errors import ChecksumError
+from pulsarish.model.errors import ChecksumError, PulsarishError
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["Redeliverer"]
@@ -26,7 +28,9 @@ class Redeliverer:
     """Requests entries of one subscription again, each when it is due. Runs in the loop.
 
     Where messages have an order, no later message may be handed out before an entry that must come
-    again: then it subscribes again instead of requesting entries.
+    again: then everything unacknowledged is delivered again, and what arrives before the broker's
+    answer to that is dropped. It does not subscribe again, because the broker would make another
+    consumer of a failover subscription the active one in the meantime.
 
     Args:
         flush_due: sends what else is due.
@@ -40,6 +44,7 @@ class Redeliverer:
         inbox: MessageQueue,
         session: SubscriptionSession,
         incoming: ReceiveQueue,
+        seeks: SeekTracker,
         unacked: UnackedMessages,
         unpacker: Unpacker,
         flush_due: Callable[[], None],
@@ -50,11 +55,14 @@ class Redeliverer:
         self._inbox = inbox
         self._session = session
         self._incoming = incoming
+        self._seeks = seeks
         self._unacked = unacked
         self._unpacker = unpacker
         self._flush_due = flush_due
         self._send_acks = send_acks
         self._timer = parts.alarms.alarm(self._redeliver_due)
+        self._answer_seconds = parts.operation_timeout_seconds
+        self._no_answer = parts.alarms.alarm(session.resubscribe)
 
     def on_damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
         """Have an entry delivered again that came with a wrong checksum."""
@@ -95,21 +103,41 @@ class Redeliverer:
     def redeliver_all(self) -> None:
         """Redeliver everything unacknowledged.
 
-        Queued messages are dropped, because they are redelivered too.
+        Queued messages are dropped, because they are redelivered too. A topic that stores nothing
+        keeps them.
         """
         # First: what was acknowledged must not come again.
         self._send_acks()
-        if not self._consumer_type.is_spread:
-            # By a new subscription: what is on the wire for this one must not arrive first, or a
-            # cumulative acknowledgement would skip it.
-            self._session.resubscribe()
-            return
-        with self._inbox.lock:
-            self._incoming.clear()
-            self._unacked.forget()
-        if self._session.stream is not None:
-            self._session.stream.redeliver(self._session.consumer_id, [])
+        if self._session.topic.persistent:
+            with self._inbox.lock:
+                self._incoming.clear()
+                self._unacked.forget()
+            if self._session.stream is not None:
+                self._request_all(self._session.stream)
         self._flush_due()
+
+    def _request_all(self, stream: ConsumeStream) -> None:
+        """Request everything again. In order, drop what arrives before the broker begins with
+        that: a cumulative acknowledgement of it would skip what comes again.
+        """
+        consumer_id = self._session.consumer_id
+        if self._consumer_type.is_spread:
+            stream.redeliver(consumer_id)
+            return
+
+        def on_answer(error: PulsarishError | None) -> None:
+            self._no_answer.cancel()
+            is_current = self._session.is_current(stream, consumer_id)
+            self._seeks.on_answer(is_current=is_current, is_done=error is None)
+            if is_current and error is not None:
+                self._session.resubscribe()
+            else:
+                self._flush_due()  # the permits of what was dropped
+
+        self._seeks.on_request()
+        stream.redeliver(consumer_id, answered=on_answer)
+        # Older brokers do not answer.
+        self._no_answer.set(self._clock.monotonic() + self._answer_seconds)
 
     def request_again(self, keys: Sequence[EntryKey]) -> None:
         """Request entries again that arrived and were not handed out."""
@@ -122,3 +150,4 @@ class Redeliverer:
     def on_end(self) -> None:
         """Request nothing more."""
         self._timer.cancel()
+        self._no_answer.cancel()

@@ -1,4 +1,5 @@
-"""The core of unanswered seeks: entries that arrive in the meantime are from before them, unless
+"""The core of unanswered seeks, and of redeliveries of everything in order, which count as seeks to
+the first unacknowledged message: entries that arrive in the meantime are from before them, unless
 the seeks are refused.
 
 No lock: it runs in the loop only.

@@ -121,6 +121,7 @@ class TopicConsumer:
             inbox,
             self.session,
             self._incoming,
+            self._seeks,
             self._unacked,
             self._unpacker,
             self.flush_due,
@@ -152,7 +153,8 @@ class TopicConsumer:
     def on_delivery(self, entries: list[Entry]) -> None:
         with self._inbox.lock:
             if self._seeks.is_under_way:
-                # From before the seek: only their permits count, unless the seek is refused.
+                # From before the seek or the redelivery: only their permits count, unless that is
+                # refused.
                 self._incoming.return_permits(entries)
                 self._seeks.on_dropped(entries)
                 return

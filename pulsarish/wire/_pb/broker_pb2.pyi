@@ -531,14 +531,16 @@ class ReachedEndOfTopic(_message.Message):
     def __init__(self, consumer_id: _Optional[int] = ...) -> None: ...
 
 class Redeliver(_message.Message):
-    __slots__ = ["consumer_id", "entries", "ledgers"]
+    __slots__ = ["consumer_id", "entries", "ledgers", "request_id"]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     entries: _containers.RepeatedScalarFieldContainer[int]
     ledgers: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, consumer_id: _Optional[int] = ..., ledgers: _Optional[_Iterable[int]] = ..., entries: _Optional[_Iterable[int]] = ...) -> None: ...
+    request_id: int
+    def __init__(self, consumer_id: _Optional[int] = ..., ledgers: _Optional[_Iterable[int]] = ..., entries: _Optional[_Iterable[int]] = ..., request_id: _Optional[int] = ...) -> None: ...
 
 class Schema(_message.Message):
     __slots__ = ["data", "name", "properties", "type"]
