@@ -405,11 +405,6 @@ class ConsumeSession(_Session):
         self.wake.set()
         for command in request.subscribe:
             self._subscribe(command)
-        for consumer_id, permits in zip(request.flow_consumers, request.flow_permits, strict=True):
-            if consumer_id in self.consumers:
-                subscription, consumer, _ = self.consumers[consumer_id]
-                consumer.permits += permits
-                self.fill(consumer, subscription)
         for ack in request.acks:
             self._ack(ack)
         for again in request.redeliver:
@@ -425,6 +420,11 @@ class ConsumeSession(_Session):
                 self.tell()
         for seek in request.seek:
             self._seek(seek)
+        for consumer_id, permits in zip(request.flow_consumers, request.flow_permits, strict=True):
+            if consumer_id in self.consumers:
+                subscription, consumer, _ = self.consumers[consumer_id]
+                consumer.permits += permits
+                self.fill(consumer, subscription)
         for ask in request.last_message_id:
             if ask.consumer_id not in self.consumers:
                 answer = self.out.last_message_id.add()

@@ -46,7 +46,7 @@ class SessionOwner(Receiver, Protocol):
         ...
 
     def on_open(self) -> None:
-        """Deliveries, acknowledgements and permits pass from now on."""
+        """Acknowledgements pass from now on, and deliveries with the permits that follow."""
         ...
 
     def on_lost(self) -> None:
@@ -129,9 +129,9 @@ class SubscriptionSession:
             self.subscribed_count += 1
         self.stream, self.consumer_id = stream, consumer_id
         self.is_open = True
+        self._owner.on_open()
         if permits:
             stream.flow(consumer_id, permits)
-        self._owner.on_open()
 
     async def learn_start(self, stream: ConsumeStream, consumer_id: int) -> None:
         """Learn what a moving start ("latest", a time) means, so that a lost connection skips

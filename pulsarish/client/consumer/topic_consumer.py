@@ -191,6 +191,8 @@ class TopicConsumer:
         return permits
 
     def on_open(self) -> None:
+        # Before any permit: what is acknowledged must not be delivered again.
+        self.acks.send_waiting()
         self.flush_due()
         # A program that waits with a queue of size 0 needs a new permit.
         self._inbox.arrived()

@@ -474,6 +474,29 @@ def test_what_was_acknowledged_before_a_seek_is_not_acknowledged_after_it(cumula
     play(scenario, seeds=4)
 
 
+@pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.Exclusive])
+def test_what_was_acknowledged_without_a_connection_is_not_delivered_again(
+    kind: ConsumerType,
+) -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        consumer = await client.subscribe("t", "me", consumer_type=kind)
+        producer = await client.create_producer("t", batching_enabled=False)
+        for number in range(5):
+            await producer.send(b"%d" % number)
+        messages = [await consumer.receive() for _ in range(4)]
+        cast.broker.break_streams()
+        while consumer.is_connected():
+            await cast.sleep(0.001)
+        for message in messages:
+            await consumer.acknowledge(message)
+        assert (await consumer.receive()).data() == b"4"
+        await producer.send(b"5")
+        assert (await consumer.receive()).data() == b"5"
+
+    play(scenario)
+
+
 def test_acknowledgement_with_receipt_survives_a_break() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
