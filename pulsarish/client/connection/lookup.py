@@ -108,6 +108,7 @@ class Lookup:
         self._tasks = tasks
         self._find: Callable[[], Awaitable[Sequence[str]]] | None = None
         self._finding: asyncio.Future[None] | None = None
+        self._changes_count = 0
         # What listens at addresses that do not speak the protocol, and when that was looked at.
         self._advice: dict[str, tuple[float, str]] = {}
         self._connections = connections
@@ -129,6 +130,7 @@ class Lookup:
                 none of them answers.
             find: raises ``PulsarishError``.
         """
+        self._changes_count += 1
         self._addresses, self._find = list(addresses), find
         self._finding = None
         self._advice.clear()
@@ -263,15 +265,18 @@ class Lookup:
     async def _first(self, ask: Callable[[str], Awaitable[T]], avoid: str = "") -> T:
         """Return the answer of the first broker that answers.
 
-        One that does not reach the metadata service cannot answer; others may.
+        One that does not reach the metadata service cannot answer; others may. Raises
+        ``ConnectError`` when the client goes to other brokers meanwhile.
         """
+        changes_count = self._changes_count
         failures: list[str] = []
         away: MetadataUnavailable | None = None
         if not self._addresses:
-            await self._find_addresses()
-        for address in sorted(self._addresses, key=lambda known: known == avoid):
+            await self._asked(self._find_addresses(), changes_count)
+        asked = sorted(self._addresses, key=lambda known: known == avoid)
+        for address in asked:
             try:
-                answer = await ask(address)
+                answer = await self._asked(ask(address), changes_count)
             except NotSpoken as error:
                 failures.append(await self._advise(address, error))
                 continue
@@ -286,12 +291,30 @@ class Lookup:
                 continue
             self._prefer(address)
             return answer
-        asked = ", ".join(map(plain_address, self._addresses))
+        self._check_unchanged(changes_count)
         if self._find is not None:
             self._addresses.clear()  # others may be behind the service URL now
         if away is not None:
             raise away
-        raise ConnectError(f"no broker of {asked} can be reached: {'; '.join(failures)}")
+        names = ", ".join(map(plain_address, asked))
+        raise ConnectError(f"no broker of {names} can be reached: {'; '.join(failures)}")
+
+    async def _asked(self, asking: Awaitable[T], changes_count: int) -> T:
+        """Return or raise what a broker answers, unless the client has left it meanwhile."""
+        try:
+            answer = await asking
+        except Exception:
+            self._check_unchanged(changes_count)
+            raise
+        self._check_unchanged(changes_count)
+        return answer
+
+    def _check_unchanged(self, changes_count: int) -> None:
+        """Raise ``ConnectError`` if the client has gone to another cluster: what brokers of the
+        former one answer is not true there.
+        """
+        if self._changes_count != changes_count:
+            raise ConnectError("the client has left the cluster that it asked")
 
     async def _find_addresses(self) -> None:
         """Ask the hosts of the service URL for addresses; lookups at the same time share it."""
@@ -340,9 +363,11 @@ class Lookup:
 
     async def _follow(self, address: str, topic: str, wanted: pb.LookupWanted) -> pb.LookupResponse:
         """Look up at a broker and follow its redirects."""
+        changes_count = self._changes_count
         request = pb.LookupRequest(topic=topic, wanted=wanted, listener=self._listener)
         for _ in range(self._limits.redirects_max):
             response = await self._calls.ask(address, request)
+            self._check_unchanged(changes_count)
             if response.code:
                 raise error_from_code(response.code, response.message)
             if is_tls(address):

@@ -70,7 +70,8 @@ class Reconnector:
         self._closing = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_refused = False
-        self._moved_to: pb.BrokerAddresses | None = None
+        self._address = ""  # of the broker where it is open, or was last
+        self._next_address = ""
 
     @property
     def is_closing(self) -> bool:
@@ -89,7 +90,12 @@ class Reconnector:
 
     def lost(self, moved_to: pb.BrokerAddresses | None = None) -> None:
         """Note that it is no longer open, and where the next owner is if the broker said so."""
-        self._moved_to = moved_to
+        # Now, because later the client may be in another cluster.
+        self._next_address = (
+            self._parts.lookup.next_owner(moved_to, self._address)
+            if moved_to is not None and not self._anywhere
+            else ""
+        )
         self._gone.set()
 
     def close(self) -> None:
@@ -117,7 +123,7 @@ class Reconnector:
         backoff = Backoff(0.1, 1.0, jitter=parts.random)
         refusals = Backoff(_REFUSED_SECONDS_MIN, _REFUSED_SECONDS_MAX, jitter=parts.random)
         deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
-        address = avoid = ""
+        avoid = ""
         at_once = True
         while not self._closing.is_set():
             self._gone.clear()
@@ -125,13 +131,13 @@ class Reconnector:
             try:
                 if self._closing.is_set():
                     break
-                address, known = known or await self._find(avoid), ""
-                await self._open_at(address)
+                self._address, known = known or await self._find(avoid), ""
+                await self._open_at(self._address)
             except PulsarishError as error:
                 # Another broker may reach the metadata service, and takes the topic then.
-                avoid = address if isinstance(error, MetadataUnavailable) else ""
+                avoid = self._address if isinstance(error, MetadataUnavailable) else ""
                 if isinstance(error, BrokerGone) and at_once:
-                    avoid, at_once = address, False
+                    avoid, at_once = self._address, False
                 elif self._is_over(error, deadline):
                     return
                 else:
@@ -149,9 +155,8 @@ class Reconnector:
             opened_at = parts.clock.monotonic()
             await self._gone.wait()
             # Ask the broker that closed it last: it may be dead, or stopped and silent.
-            avoid, at_once = address, True
-            if self._moved_to is not None and not self._anywhere:
-                known = parts.lookup.next_owner(self._moved_to, address)
+            avoid, at_once = self._address, True
+            known = self._next_address
             if parts.clock.monotonic() - opened_at >= SETTLED_SECONDS:
                 backoff.reset()
             else:

@@ -11,8 +11,9 @@ from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.client.service_info import AutoClusterFailover, ServiceInfo, ServiceInfoProvider
-from pulsarish.model.errors import ConnectError, InvalidArgument
+from pulsarish.model.errors import ConnectError, InvalidArgument, ServiceNotReady
 from pulsarish.runtime.client_authentication import AuthenticationToken
+from pulsarish.wire._pb import broker_pb2 as pb
 from tests.support.client_world import Cast, play
 from tests.support.fake_broker import FakeBroker, FakeCluster
 
@@ -145,6 +146,27 @@ def test_who_waits_for_a_receipt_hears_of_the_change() -> None:
         await cast.sleep(1.0)
         with pytest.raises(ConnectError, match="has left the cluster of this message"):
             await consumer.acknowledge(message)
+
+    play(scenario)
+
+
+def test_where_a_topic_moved_in_the_former_cluster_does_not_count() -> None:
+    async def scenario(cast: Cast) -> None:
+        other = await other_cluster(cast)
+        provider = Provider()
+        client = cast.client(service=provider)
+        consumer: Any = await client.subscribe("t", "s", initial_position=EARLIEST)
+        session = consumer._consuming.children[0].session
+        provider.update(THERE)
+        # The broker closes the consumer, and before that is looked at, the client moves.
+        session.stream._receivers.clear()
+        moved_to = pb.BrokerAddresses(address=cast.brokers[1].address)
+        session.on_closed_by_broker(ServiceNotReady("the topic moves"), moved_to)
+        client._use(THERE, client._source.options_of(THERE))
+        await cast.sleep(2.0)
+        assert session.is_open
+        assert cast.brokers[1].sessions == []
+        assert "s" in other.cluster.topic(TOPIC).subscriptions
 
     play(scenario)
 
