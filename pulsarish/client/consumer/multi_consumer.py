@@ -92,20 +92,19 @@ class MultiConsumer:
             for name, index in topics
         ]
         inbox.sources = list(children)
+        consumer = cls(options, parts, inbox, children)
         try:
             await asyncio.gather(*(child.session.open() for child in children))
+            if options.start == MessageId.latest and options.start_inclusive:
+                await consumer._start_at_last()
         except BaseException as error:
             reason = (
                 error
                 if isinstance(error, PulsarishError)
                 else AlreadyClosed("the consumer was not opened")
             )
-            for child in children:
-                child.shutdown(reason)
+            consumer.shutdown(reason)
             raise
-        consumer = cls(options, parts, inbox, children)
-        if options.start == MessageId.latest and options.start_inclusive:
-            await consumer._start_at_last()
         return consumer
 
     async def _start_at_last(self) -> None:

@@ -497,6 +497,20 @@ def test_what_was_acknowledged_without_a_connection_is_not_delivered_again(
     play(scenario)
 
 
+def test_a_reader_that_cannot_begin_at_the_last_message_is_closed() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client(operation_timeout_seconds=2)
+        producer = await client.create_producer("t")
+        await producer.send(b"last")
+        cast.broker.hold_seeks = True
+        with pytest.raises(Timeout):
+            await client.create_reader("t", MessageId.latest, start_message_id_inclusive=True)
+        await cast.sleep(1.0)
+        assert cast.cluster.topic(TOPIC).subscriptions == {}
+
+    play(scenario)
+
+
 def test_acknowledgement_with_receipt_survives_a_break() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
