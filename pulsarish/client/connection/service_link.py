@@ -104,11 +104,11 @@ class ServiceLink:
         """Make the next connections through this proxy. Open ones stay as they are."""
         if tunnel == self._tunnel:
             return
-        self._tunnel = tunnel
         before = self.connections.current
         self.connections.current = (
             self._connect(replace(self._chosen.security, tunnel=tunnel)) if tunnel else self._direct
         )
+        self._tunnel = tunnel
         if before is not self._direct:
             self._release_soon(before)
 
