@@ -176,7 +176,12 @@ class AsyncClient(MakesAsyncWorkers):
             )
             _ = tasks.spawn(self._failover.run(), name="client failover")
         if self._own_source is not None:
-            self._own_source.begin(self._on_service_info_update)
+            try:
+                self._own_source.begin(self._on_service_info_update)
+            except BaseException:
+                self.shutdown()
+                _ = tasks.spawn(self.release(), name="close connections")
+                raise
 
     def get_service_info(self) -> ServiceInfo:
         """Return where the client's cluster is, as it was given last."""

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.client.service_info import AutoClusterFailover, ServiceInfo, ServiceInfoProvider
 from pulsarish.model.errors import ConnectError, InvalidArgument, ServiceNotReady
 from pulsarish.runtime.client_authentication import AuthenticationToken
+from pulsarish.runtime.seams import ClientConnections
+from pulsarish.security.client_security import ClientSecurity
+from pulsarish.sim.world.connections import client_connections
 from pulsarish.wire._pb import broker_pb2 as pb
 from tests.support.client_world import Cast, play
 from tests.support.fake_broker import FakeBroker, FakeCluster
@@ -242,6 +246,40 @@ def test_a_provider_begins_and_ends_with_its_client() -> None:
         assert provider.calls == ["initial", "initialize", "close"]
         provider.update(THERE)
         assert client.get_service_info() is HERE
+
+    play(scenario, seeds=1)
+
+
+def test_a_client_whose_provider_cannot_begin_is_closed() -> None:
+    async def scenario(cast: Cast) -> None:
+        class Broken(Provider):
+            def initialize(self, on_service_info_update: Callable[[ServiceInfo], None]) -> None:
+                raise ValueError("no configuration")
+
+        provider = Broken()
+        made: list[ClientConnections] = []
+        released: list[ClientConnections] = []
+
+        def connect(security: ClientSecurity) -> ClientConnections:
+            made.append(client_connections(cast.world.connections, security))
+            return made[-1]
+
+        async def release(connections: ClientConnections) -> None:
+            released.append(connections)
+
+        world = cast.world
+        with pytest.raises(ValueError, match="no configuration"):
+            AsyncClient(
+                provider,
+                clock=world.clock,
+                random=world.random,
+                tasks=world.tasks,
+                connect=connect,
+                release=release,
+            )
+        await cast.sleep(1.0)
+        assert provider.calls == ["initial", "close"]
+        assert released == made != []
 
     play(scenario, seeds=1)
 
