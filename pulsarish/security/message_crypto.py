@@ -24,10 +24,9 @@ from cryptography.hazmat.primitives.kdf.x963kdf import X963KDF
 
 from pulsarish.model.errors import CryptoError
 
-__all__ = ["IV_BYTES", "TAG_BYTES", "PayloadCipher", "unwrap_data_key", "wrap_data_key"]
+__all__ = ["IV_BYTES", "PayloadCipher", "unwrap_data_key", "wrap_data_key"]
 
 IV_BYTES: Final = 12
-TAG_BYTES: Final = 16
 _DATA_KEY_BYTES: Final = 32
 _DATA_KEY_SIZES: Final = (16, 24, 32)
 """Sizes in bytes of the data keys that other clients make."""

@@ -9,7 +9,8 @@ from pulsarish.client.messages.entry_encoder import encryption_keys_field, encry
 from pulsarish.model.errors import CryptoError
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.log import get_logger
-from pulsarish.security.message_crypto import IV_BYTES, TAG_BYTES, PayloadCipher, wrap_data_key
+from pulsarish.security.message_crypto import PayloadCipher, wrap_data_key
+from pulsarish.wire.entry import ENCRYPTION_TAG_BYTES
 
 __all__ = ["DATA_KEY_SECONDS", "Encryption"]
 
@@ -45,7 +46,7 @@ class Encryption:
         self._change_at = 0.0
         self._current = self._made()
 
-    overhead_bytes: Final = TAG_BYTES
+    overhead_bytes: Final = ENCRYPTION_TAG_BYTES
     """How much longer a payload becomes."""
 
     def encrypt(self, payload: bytes) -> tuple[bytes, bytes]:
@@ -57,7 +58,6 @@ class Encryption:
         self._entries_left -= 1
         keys_field, cipher = self._current
         iv, ciphertext = cipher.encrypt(payload)
-        assert len(iv) == IV_BYTES
         return keys_field + encryption_param_field(iv), ciphertext
 
     def _change(self) -> None:

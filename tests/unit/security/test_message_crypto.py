@@ -13,7 +13,6 @@ from cryptography.x509.oid import NameOID
 from pulsarish.model.errors import CryptoError
 from pulsarish.security.message_crypto import (
     IV_BYTES,
-    TAG_BYTES,
     PayloadCipher,
     unwrap_data_key,
     wrap_data_key,
@@ -138,8 +137,7 @@ def test_one_flipped_bit_of_a_payload_is_refused(payload: bytes) -> None:
     cipher = PayloadCipher()
     iv, ciphertext = cipher.encrypt(payload)
     assert len(iv) == IV_BYTES
-    assert len(ciphertext) == len(payload) + TAG_BYTES
-    assert TAG_BYTES == ENCRYPTION_TAG_BYTES
+    assert len(ciphertext) == len(payload) + ENCRYPTION_TAG_BYTES
     assert PayloadCipher(cipher.data_key).decrypt(iv, memoryview(ciphertext)) == payload
     for at in range(len(ciphertext)):
         damaged = ciphertext[:at] + bytes([ciphertext[at] ^ 1 << at % 8]) + ciphertext[at + 1 :]
@@ -154,6 +152,6 @@ def test_one_flipped_bit_of_a_payload_is_refused(payload: bytes) -> None:
 
 def test_an_iv_or_data_key_of_another_size_is_refused() -> None:
     with pytest.raises(CryptoError, match="has 3 bytes, not 12"):
-        PayloadCipher().decrypt(b"abc", bytes(TAG_BYTES))
+        PayloadCipher().decrypt(b"abc", bytes(ENCRYPTION_TAG_BYTES))
     with pytest.raises(CryptoError, match="has 5 bytes: AES keys have 16, 24 or 32"):
         PayloadCipher(b"short")
