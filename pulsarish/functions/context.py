@@ -122,7 +122,8 @@ class Context:
 
         Args:
             serde_class_name: ``module.Class`` of the ``SerDe`` that writes it.
-            callback: called as that of ``Producer.send_async``.
+            callback: called as that of ``Producer.send_async``. What is not stored fails the
+                message that is processed, with a callback, too.
             message_conf: more arguments of ``Producer.send_async`` by name.
         """
         raise NotImplementedError

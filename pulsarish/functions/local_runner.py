@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from pulsarish.client.api.blocking_client import Client
 from pulsarish.client.api.blocking_producer import Producer
-from pulsarish.client.checks import check_mapping, check_text, check_type, shown
+from pulsarish.client.checks import check_callable, check_mapping, check_text, check_type, shown
 from pulsarish.client.enums import CompressionType, ConsumerType
 from pulsarish.client.errors import InvalidType
 from pulsarish.client.message_id import MessageId
@@ -181,18 +181,14 @@ class _LocalContext(Context):
         self._failures: list[Result] = []
 
     def wait_until_published(self) -> None:
-        """Wait until everything that the function published is stored.
+        """Wait until everything that the function published is stored, also in its callbacks.
 
-        Raises ``UnknownError`` when a part of it is not and the function gave no callback for it.
+        Raises ``UnknownError`` when a part of it is not.
         """
-        for producer in self._used:
-            producer.flush()
+        while self._used:
+            self._used.pop().flush()
         if self._failures:
             raise UnknownError(f"what the function published is not stored: {self._failures[0]}")
-
-    def _on_stored(self, result: Result, _message_id: MessageId) -> None:
-        if result is not Result.Ok:
-            self._failures.append(result)
 
     def get_message_id(self) -> MessageId:
         return self._message.message_id()
@@ -258,11 +254,20 @@ class _LocalContext(Context):
         callback: Callable[[Result, MessageId], object] | None = None,
         message_conf: Mapping[str, Any] | None = None,
     ) -> None:
+        if callback is not None:
+            check_callable("callback", callback, "a function (result, message_id), or None")
         content = _serde_named(serde_class_name).serialize(message)
         producer = self._runner.producer(topic_name, compression_type or CompressionType.NONE)
         named = {**(message_conf or {}), **({"properties": properties} if properties else {})}
+
+        def on_answered(result: Result, message_id: MessageId) -> None:
+            if result is not Result.Ok:
+                self._failures.append(result)
+            if callback is not None:
+                callback(result, message_id)
+
         self._used.add(producer)
-        producer.send_async(content, callback or self._on_stored, **named)
+        producer.send_async(content, on_answered, **named)
 
     def get_input_topics(self) -> list[str]:
         return list(self._runner.input_topics)

@@ -118,6 +118,48 @@ def test_what_fails_is_not_acknowledged() -> None:
     assert (consumer.acknowledged, consumer.refused) == ([1], [0, 2])
 
 
+def test_a_callback_of_the_function_does_not_hide_a_failure() -> None:
+    results: list[pulsarish.Result] = []
+
+    class Publishes(Function):
+        def process(self, input: Any, context: Context) -> None:  # noqa: A002
+            context.publish("odd", input, callback=lambda result, _: results.append(result))
+
+    consumer = FakeConsumer(_message(0, b"1"))
+    client = FakeClient(consumer)
+    client.create_producer("odd").result = pulsarish.Result.Timeout
+    assert LocalRunner(cast(Any, client), Publishes(), ["in"]).run(1) == 0
+    assert results == [pulsarish.Result.Timeout]
+    assert (consumer.acknowledged, consumer.refused) == ([], [0])
+
+
+def test_what_a_callback_publishes_is_waited_for() -> None:
+    class Late(FakeProducer):
+        """Answers when it is flushed."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.waiting: list[Any] = []
+
+        def send_async(self, content: bytes, callback: Any, **named: Any) -> None:
+            self.sent.append((content, named))
+            self.waiting.append(callback)
+
+        def flush(self) -> None:
+            waiting, self.waiting = self.waiting, []
+            for callback in waiting:
+                callback(pulsarish.Result.Ok, pulsarish.MessageId(-1, 1, 1))
+
+    class Publishes(Function):
+        def process(self, input: Any, context: Context) -> None:  # noqa: A002
+            context.publish("odd", 1, callback=lambda *_: context.publish("odd", 2))
+
+    client = FakeClient(FakeConsumer(_message(0, b"1")))
+    late = client.producers["odd"] = Late()
+    assert LocalRunner(cast(Any, client), Publishes(), ["in"]).run(1) == 1
+    assert ([content for content, _ in late.sent], late.waiting) == ([b"1", b"2"], [])
+
+
 def test_what_a_function_learns() -> None:
     learned: dict[str, Any] = {}
 
@@ -185,6 +227,8 @@ def test_bad_arguments() -> None:
             for name in ("none.There", "serde.None", "SerDe"):
                 with pytest.raises(pulsarish.InvalidArgument, match=r"is not the module\.Class"):
                     context.publish("t", 1, name)
+            with pytest.raises(TypeError, match="callback is 5"):
+                context.publish("t", 1, callback=5)  # type: ignore[arg-type]
 
     assert LocalRunner(client, Publishes(), ["in"]).run(1) == 1
     consumer = FakeConsumer(_message(0, b"1"))
