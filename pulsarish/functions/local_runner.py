@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Final, Self
 
@@ -18,8 +19,9 @@ from pulsarish.client.messages.message import Message
 from pulsarish.functions.context import Context
 from pulsarish.functions.function import Function
 from pulsarish.functions.serde import IdentitySerDe, SerDe
-from pulsarish.model.errors import InvalidArgument, Timeout, UnknownError
+from pulsarish.model.errors import InvalidArgument, InvalidTopicName, Timeout, UnknownError
 from pulsarish.model.result import Result
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["LocalRunner"]
@@ -56,15 +58,22 @@ class LocalRunner:
 
         Args:
             function: or a callable that takes the value only.
+            output_topic: gets what the function returns; none of ``input_topics``.
             name: of the function and its subscription, which runners share; ``None``: the name
-                of its class or of the callable.
+                of its class or of the callable. A lambda or ``functools.partial`` needs one.
 
         Raises ``InvalidArgument``, and the errors of ``Client.subscribe``.
         """
         if not isinstance(function, Function) and not callable(function):
             raise InvalidType(f"function is {shown(function)}: pass a pulsarish.Function")
-        if isinstance(input_topics, str) or not input_topics:
+        if not isinstance(input_topics, (list, tuple)) or not input_topics:
             raise InvalidArgument(f"input_topics is {shown(input_topics)}: pass a list of topics")
+        inputs = {_topic("input_topics", each).partitioned for each in input_topics}
+        if output_topic is not None and _topic("output_topic", output_topic).partitioned in inputs:
+            raise InvalidArgument(
+                f"output_topic is {output_topic!r}, which is in input_topics: the function would "
+                "process its own results; pass another topic"
+            )
         self._client = client
         self._function = function
         self.name = check_text("name", name) if name is not None else _name_of(function)
@@ -147,7 +156,20 @@ class LocalRunner:
 
 
 def _name_of(function: object) -> str:
-    return getattr(function, "__name__", type(function).__name__)
+    """Return the name of a callable or its class. Raises ``InvalidArgument`` for one that others
+    share: their runners would share a subscription, and each would miss messages.
+    """
+    name: str = getattr(function, "__name__", type(function).__name__)
+    if name == "<lambda>" or isinstance(function, partial):
+        raise InvalidArgument(f"function is a {name.strip('<>')}, which has no name: pass name")
+    return name
+
+
+def _topic(name: str, topic: object) -> TopicName:
+    try:
+        return TopicName.parse(check_text(name, topic))
+    except InvalidTopicName as error:
+        raise InvalidTopicName(f"{name}: {error}") from None
 
 
 def _checked(name: str, serde: SerDe | None) -> SerDe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -219,6 +220,23 @@ def test_bad_arguments() -> None:
         LocalRunner(client, 5, ["in"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="input_topics is 'in'"):
         LocalRunner(client, str, "in")
+    with pytest.raises(ValueError, match="input_topics is 5"):
+        LocalRunner(client, str, 5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="input_topics is 5 of type int"):
+        LocalRunner(client, str, ["in", 5])  # type: ignore[list-item]
+    with pytest.raises(pulsarish.InvalidTopicName, match="input_topics: topic name '' is empty"):
+        LocalRunner(client, str, [""])
+    with pytest.raises(TypeError, match="output_topic is 5"):
+        LocalRunner(client, str, ["in"], output_topic=5)  # type: ignore[arg-type]
+    with pytest.raises(pulsarish.InvalidTopicName, match="output_topic: topic name '' is empty"):
+        LocalRunner(client, str, ["in"], output_topic="")
+    for same in ("in", "persistent://public/default/in", "in-partition-1"):
+        with pytest.raises(ValueError, match=f"output_topic is '{same}', which is in input_topics"):
+            LocalRunner(client, str, ["other", "in"], output_topic=same)
+    for nameless in (lambda value: value, partial(str, encoding="utf-8")):
+        with pytest.raises(ValueError, match="which has no name: pass name"):
+            LocalRunner(client, nameless, ["in"])
+        assert LocalRunner(client, nameless, ["in"], name="named").name == "named"
     with pytest.raises(TypeError, match="input_serde is 5"):
         LocalRunner(client, str, ["in"], input_serde=5)  # type: ignore[arg-type]
 
