@@ -44,10 +44,19 @@ def check_names(method: str, given: Iterable[str], accepted: Iterable[str]) -> N
             raise InvalidType(f"{method}() has no argument {name!r}: {hint}")
 
 
-def check_type(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
+def check_type(
+    name: str,
+    value: object,
+    kind: type | tuple[type, ...],
+    what: str,
+    *,
+    is_secret: bool = False,
+) -> None:
+    """Raise ``InvalidType`` for another type; it does not show what may hold a secret."""
     # bool is an int to Python and a mistake to everybody else.
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise InvalidType(f"{name} is {shown(value)} of type {type(value).__name__}: pass {what}")
+        content = "" if is_secret else f"{shown(value)} "
+        raise InvalidType(f"{name} is {content}of type {type(value).__name__}: pass {what}")
 
 
 def check_number(name: str, value: object, least: int, most: int = INT64_MAX) -> int:

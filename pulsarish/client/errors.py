@@ -7,6 +7,7 @@ from __future__ import annotations
 from pulsarish.model.errors import (
     InvalidArgument,
     InvalidConfiguration,
+    InvalidType,
     NotAllowedError,
     PulsarishError,
 )
@@ -30,10 +31,6 @@ __all__ = [
     "TransactionNotFound",
     "UnsupportedVersionError",
 ]
-
-
-class InvalidType(InvalidArgument, TypeError):
-    """An argument is of a type that the call does not accept."""
 
 
 class InvalidUrl(InvalidConfiguration):

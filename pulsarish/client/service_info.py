@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pulsarish.client.checks import check_number, check_text
+from pulsarish.client.checks import check_number, check_text, check_type
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.client_authentication import Authentication
@@ -25,11 +25,9 @@ class ServiceInfo:
     ) -> None:
         """Raises ``InvalidConfiguration`` for a service URL that is none, ``InvalidArgument``."""
         self._url = parse_service_url(service_url)
-        if authentication is not None and not isinstance(authentication, Authentication):
-            raise InvalidArgument(
-                f"authentication is of type {type(authentication).__name__}: pass a "
-                "pulsarish.AuthenticationToken or another pulsarish.Authentication"
-            )
+        if authentication is not None:
+            what = "a pulsarish.Authentication, such as pulsarish.AuthenticationToken"
+            check_type("authentication", authentication, Authentication, what, is_secret=True)
         if tls_trust_certs_file_path is not None:
             check_text("tls_trust_certs_file_path", tls_trust_certs_file_path)
         self._authentication = authentication
@@ -106,21 +104,14 @@ class AutoClusterFailover:
 
         Raises ``InvalidArgument``.
         """
-        if not isinstance(primary, ServiceInfo):
-            raise InvalidArgument(
-                f"primary is of type {type(primary).__name__}: pass a pulsarish.ServiceInfo"
-            )
-        given: object = secondary
-        if not isinstance(given, list) or not given:
-            raise InvalidArgument(
-                f"secondary is {given!r}: pass a list of one or more pulsarish.ServiceInfo"
-            )
+        # A service URL in place of one may hold a password.
+        check_type("primary", primary, ServiceInfo, "a pulsarish.ServiceInfo", is_secret=True)
+        check_type("secondary", secondary, list, "a list of pulsarish.ServiceInfo", is_secret=True)
+        if not secondary:
+            raise InvalidArgument("secondary is an empty list: pass one or more ServiceInfo")
         for index, each in enumerate(secondary):
-            if not isinstance(each, ServiceInfo):
-                raise InvalidArgument(
-                    f"secondary[{index}] is of type {type(each).__name__}: pass a "
-                    "pulsarish.ServiceInfo"
-                )
+            name = f"secondary[{index}]"
+            check_type(name, each, ServiceInfo, "a pulsarish.ServiceInfo", is_secret=True)
         self.primary = primary
         self.secondary = list(secondary)
         self.check_interval_ms = check_number("check_interval_ms", check_interval_ms, 1)

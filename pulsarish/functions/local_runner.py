@@ -66,8 +66,9 @@ class LocalRunner:
         """
         if not isinstance(function, Function) and not callable(function):
             raise InvalidType(f"function is {shown(function)}: pass a pulsarish.Function")
-        if not isinstance(input_topics, (list, tuple)) or not input_topics:
-            raise InvalidArgument(f"input_topics is {shown(input_topics)}: pass a list of topics")
+        check_type("input_topics", input_topics, (list, tuple), "a list of topics")
+        if not input_topics:
+            raise InvalidArgument("input_topics is empty: pass a list of topics")
         inputs = {_topic("input_topics", each).partitioned for each in input_topics}
         if output_topic is not None and _topic("output_topic", output_topic).partitioned in inputs:
             raise InvalidArgument(

@@ -39,6 +39,7 @@ __all__ = [
     "InvalidPosition",
     "InvalidSchema",
     "InvalidTopicName",
+    "InvalidType",
     "LedgerClosed",
     "LedgerFenced",
     "LimitReached",
@@ -112,6 +113,12 @@ class InvalidArgument(PulsarishError, ValueError):
     result = Result.InvalidMessage
     http_status = 412
     server_error = 22
+
+
+class InvalidType(InvalidArgument, TypeError):
+    """An argument is of a type that the call does not accept."""
+
+    code = 85
 
 
 class Malformed(InvalidArgument):

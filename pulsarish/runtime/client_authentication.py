@@ -17,6 +17,7 @@ from pulsarish.model.errors import (
     AuthenticationError,
     ErrorGettingAuthenticationData,
     InvalidArgument,
+    InvalidType,
     OperationNotSupported,
 )
 from pulsarish.runtime.authentication_parameters import parse_parameters, take_parameters
@@ -154,7 +155,7 @@ class AuthenticationToken(Authentication):
         if callable(token):
             self.provider = _Token(token)
         elif not isinstance(token, str):
-            raise InvalidArgument(
+            raise InvalidType(
                 f"token is of type {type(token).__name__}: pass a str, or a function that returns "
                 "one"
             )
@@ -336,7 +337,7 @@ def _tls_from(text: str) -> AuthenticationTLS:
 
 def _check_text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument(f"{name} is of type {type(value).__name__}: pass a str")
+        raise InvalidType(f"{name} is of type {type(value).__name__}: pass a str")
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -10,7 +10,7 @@ import sys
 from enum import Enum, IntEnum
 from typing import Final, TextIO
 
-from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.errors import InvalidArgument, InvalidType
 from pulsarish.runtime.log import configure_logs, forward_logs
 
 __all__ = ["AnyLogger", "ConsoleLogger", "FileLogger", "LoggerLevel", "check_logger", "use_logger"]
@@ -37,7 +37,7 @@ _LEVELS: Final = {
 
 def _check_level(level: object) -> LoggerLevel:
     if not isinstance(level, LoggerLevel):
-        raise InvalidArgument(f"log_level is {level!r}: pass a pulsarish.LoggerLevel")
+        raise InvalidType(f"log_level is {level!r}: pass a pulsarish.LoggerLevel")
     return level
 
 
@@ -56,7 +56,7 @@ class FileLogger:
         """Raises ``InvalidArgument``."""
         self.log_level = _check_level(log_level)
         if not isinstance(log_file, str):
-            raise InvalidArgument(f"log_file is {log_file!r}: pass the path of a file as a str")
+            raise InvalidType(f"log_file is {log_file!r}: pass the path of a file as a str")
         self.log_file = log_file
 
 
@@ -67,9 +67,9 @@ _files: Final[dict[str, TextIO]] = {}
 
 
 def check_logger(logger: object) -> None:
-    """Raises ``InvalidArgument`` for what is no logger."""
+    """Raises ``InvalidType`` for what is not a logger."""
     if logger is not None and not isinstance(logger, AnyLogger):
-        raise InvalidArgument(
+        raise InvalidType(
             f"logger is of type {type(logger).__name__}: pass a logging.Logger, a "
             "pulsarish.ConsoleLogger or a pulsarish.FileLogger"
         )

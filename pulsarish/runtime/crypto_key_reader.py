@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pulsarish.model.errors import CryptoError, InvalidArgument
+from pulsarish.model.errors import CryptoError, InvalidType
 
 __all__ = ["CryptoKeyReader"]
 
@@ -34,7 +34,7 @@ class CryptoKeyReader:
         ):
             given: object = path
             if not isinstance(given, str):
-                raise InvalidArgument(
+                raise InvalidType(
                     f"{argument} is of type {type(given).__name__}: pass the path of a file as str"
                 )
         self.public_key_path = public_key_path

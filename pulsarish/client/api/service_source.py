@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
+from pulsarish.client.checks import check_type
 from pulsarish.client.messages.options import ClientOptions
 from pulsarish.client.service_info import AutoClusterFailover, ServiceInfo, ServiceInfoProvider
 from pulsarish.model.errors import InvalidArgument
@@ -22,15 +23,10 @@ _OF_EACH_CLUSTER = ("authentication", "tls_trust_certs_file_path")
 
 
 def checked_info(info: object) -> ServiceInfo:
-    """Return what a provider gave. Raises ``InvalidArgument`` for anything but a
-    ``ServiceInfo``.
-    """
-    if not isinstance(info, ServiceInfo):
-        raise InvalidArgument(
-            f"the provider gave {info!r} of type {type(info).__name__}: give a "
-            "pulsarish.ServiceInfo"
-        )
-    return info
+    """Return what a provider gave. Raises ``InvalidType`` for anything but a ``ServiceInfo``."""
+    what = "what the provider gave"
+    check_type(what, info, ServiceInfo, "a pulsarish.ServiceInfo", is_secret=True)
+    return cast("ServiceInfo", info)
 
 
 class ServiceSource:

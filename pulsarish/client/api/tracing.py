@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from pulsarish.client.errors import InvalidType
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import InvalidArgument, OperationNotSupported
+from pulsarish.model.errors import OperationNotSupported
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.extras import install_command
 
@@ -62,12 +63,12 @@ class Tracing:
     Args:
         wall_ms: the wall clock, in milliseconds.
 
-    Raises ``InvalidArgument`` for what is not a ``TracerProvider``.
+    Raises ``InvalidType`` for what is not a ``TracerProvider``.
     """
 
     def __init__(self, tracer_provider: Any, wall_ms: Callable[[], int]) -> None:
         if not callable(getattr(tracer_provider, "get_tracer", None)):
-            raise InvalidArgument(
+            raise InvalidType(
                 f"tracer_provider is of type {type(tracer_provider).__name__}: pass a "
                 "TracerProvider, such as opentelemetry.trace.get_tracer_provider()"
             )

@@ -152,11 +152,10 @@ def _check_expiry(expires_after: timedelta) -> int:
 
 def _check_priority(priority: int) -> int:
     """Return the priority. Raises ``InvalidArgument``."""
-    if type(priority) is not int or not 0 <= priority < PRIORITIES:
-        raise InvalidArgument(
-            f"priority is {shown(priority)}: pass an int from 0 (delivered last) to "
-            f"{PRIORITIES - 1} (delivered first)"
-        )
+    number = f"an int from 0 (delivered last) to {PRIORITIES - 1} (delivered first)"
+    check_type("priority", priority, int, number)
+    if not 0 <= priority < PRIORITIES:
+        raise InvalidArgument(f"priority is {priority}: pass {number}")
     return priority
 
 
@@ -218,15 +217,11 @@ class ClientOptions:
             certificate_file=tls_certificate_file_path,
             key_file=tls_private_key_file_path,
         )
-        given: object = operation_timeout_seconds
-        if (
-            not isinstance(given, (int, float))
-            or isinstance(given, bool)
-            or not 0 < given <= 86_400
-        ):
+        number = "a number above 0 and at most 86400"
+        check_type("operation_timeout_seconds", operation_timeout_seconds, (int, float), number)
+        if not 0 < operation_timeout_seconds <= 86_400:
             raise InvalidArgument(
-                f"operation_timeout_seconds is {shown(given)}: pass a number above 0 and at most "
-                "86400"
+                f"operation_timeout_seconds is {operation_timeout_seconds}: pass {number}"
             )
         self.operation_timeout_seconds = float(operation_timeout_seconds)
         self.connection_timeout_seconds = (
@@ -235,7 +230,7 @@ class ClientOptions:
         self.listener_name = (
             check_text("listener_name", listener_name) if listener_name is not None else ""
         )
-        if transport not in get_args(Transport):
+        if check_text("transport", transport) not in get_args(Transport):
             raise InvalidArgument(
                 f"transport is {shown(transport)}: pass one of {', '.join(get_args(Transport))}"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pulsarish.client.checks import check_flag, check_text
+from pulsarish.client.checks import check_flag, check_text, check_type
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.security.client_security import ClientSecurity
@@ -34,11 +34,10 @@ def security_of(
 
     Raises ``InvalidArgument`` naming the argument; ``authentication`` is not shown.
     """
-    if authentication is not None and not isinstance(authentication, Authentication):
-        raise InvalidArgument(
-            f"authentication is of type {type(authentication).__name__}: pass a "
-            "pulsarish.AuthenticationToken or another pulsarish.Authentication"
-        )
+    if authentication is not None:
+        what = "a pulsarish.Authentication, such as pulsarish.AuthenticationToken"
+        check_type("authentication", authentication, Authentication, what, is_secret=True)
+        assert isinstance(authentication, Authentication)
     files = {
         "tls_trust_certs_file_path": trust_file,
         "tls_certificate_file_path": certificate_file,

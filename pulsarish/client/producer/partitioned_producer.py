@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pulsarish.client.checks import check_flag, check_names, shown
+from pulsarish.client.checks import check_flag, check_names, check_number, shown
 from pulsarish.client.connection.context import ClientContext, retrying
 from pulsarish.client.enums import KeyForm, PartitionsRoutingMode
 from pulsarish.client.messages.entry_encoder import NO_EXTRAS, Extras
@@ -248,14 +248,7 @@ class PartitionedProducer:
         )
 
     def check_sequence_id(self, sequence_id: int | None) -> int | None:
-        if sequence_id is not None and (
-            type(sequence_id) is not int or not 0 <= sequence_id < 1 << 63
-        ):
-            raise InvalidArgument(
-                f"sequence_id is {shown(sequence_id)}: pass an int of 0 or more, greater than the "
-                "last one"
-            )
-        return sequence_id
+        return None if sequence_id is None else check_number("sequence_id", sequence_id, 0)
 
     def choose(self, payload: bytes, extras: Extras | None) -> TopicProducer:
         """Return the producer of the message's partition."""

@@ -114,7 +114,7 @@ class AvroSchema:
         if record_cls is None:
             assert schema_definition is not None
             if not isinstance(schema_definition, Mapping):
-                raise InvalidArgument(
+                raise InvalidType(
                     f"schema_definition is {shown(schema_definition)}: pass an Avro schema as a "
                     "dict"
                 )

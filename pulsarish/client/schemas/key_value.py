@@ -10,7 +10,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from pulsarish.client.checks import shown
+from pulsarish.client.checks import check_type
+from pulsarish.client.errors import InvalidType
 from pulsarish.client.schemas.schema import (
     Decode,
     KeyedDecode,
@@ -60,10 +61,7 @@ class KeyValueSchema:
         encoding: KeyValueEncodingType = KeyValueEncodingType.INLINE,
     ) -> None:
         """Raises ``InvalidArgument`` for an unknown encoding."""
-        if not isinstance(encoding, KeyValueEncodingType):
-            raise InvalidArgument(
-                f"encoding is {shown(encoding)}: pass KeyValueEncodingType.INLINE or SEPARATED"
-            )
+        check_type("encoding", encoding, KeyValueEncodingType, "a KeyValueEncodingType")
         self._key = key_schema
         self._value = value_schema
         self._is_separated = encoding is KeyValueEncodingType.SEPARATED
@@ -140,7 +138,7 @@ def key_value_decoder(writer: model.Schema, key: Decode, value: Decode) -> Decod
 
 def _pair(value: object) -> tuple[Any, Any]:
     if not isinstance(value, tuple) or len(value) != 2:
-        raise InvalidArgument(
+        raise InvalidType(
             f"content is of type {type(value).__name__}: KeyValueSchema takes a KeyValue"
         )
     return value

@@ -52,7 +52,7 @@ class ProtobufNativeSchema:
     def __init__(self, record_cls: Any) -> None:
         """Raises ``InvalidArgument`` for another class."""
         if not (isinstance(record_cls, type) and issubclass(record_cls, Message)):
-            raise InvalidArgument(
+            raise InvalidType(
                 f"record_cls is {shown(record_cls)}: pass a class that protoc has generated of a "
                 "message"
             )

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import NODEFAULT, inspect
 
+from pulsarish.client.checks import shown
 from pulsarish.client.errors import InvalidType
 from pulsarish.model.errors import InvalidArgument
 
@@ -112,10 +113,13 @@ class TypedShape:
         try:
             self._info = inspect.type_info(kind)
             if not isinstance(self._info, _FIELDS):
-                raise InvalidArgument(
-                    f"record_cls is {kind!r}: pass a Record, dataclass, msgspec Struct or TypedDict"
+                raise InvalidType(
+                    f"record_cls is {shown(kind)}: pass a Record, dataclass, msgspec Struct or "
+                    "TypedDict"
                 )
             self.definition: dict[str, Any] = _definition(self._info, set())
+        except InvalidType:
+            raise
         except (_NoDefinition, TypeError) as error:
             raise InvalidArgument(
                 f"record_cls {kind!r} has a field that Avro has nothing like: {error}"

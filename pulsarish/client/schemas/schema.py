@@ -155,7 +155,7 @@ class JsonSchema:
         try:
             self._decoder = msgspec.json.Decoder(dict[str, Any] if self._of_record else record_cls)
         except TypeError as error:
-            raise InvalidArgument(
+            raise InvalidType(
                 f"record_cls is {shown(record_cls)}: pass a dataclass, msgspec Struct or "
                 f"TypedDict ({error})"
             ) from None

@@ -238,7 +238,7 @@ def test_a_provider_begins_and_ends_with_its_client() -> None:
         client = cast.client(service=provider)
         assert provider.calls == ["initial", "initialize"]
         for wrong in ("pulsarish://other:6660", 5, None):
-            with pytest.raises(InvalidArgument, match=r"give a pulsarish\.ServiceInfo"):
+            with pytest.raises(InvalidArgument, match=r"pass a pulsarish\.ServiceInfo"):
                 provider.update(wrong)
         with pytest.raises(InvalidArgument, match="tls_trust_certs_file_path needs TLS"):
             provider.update(ServiceInfo("pulsarish://other", None, "ca.pem"))
@@ -292,7 +292,7 @@ def test_what_belongs_to_each_cluster_is_refused_for_all() -> None:
         ):
             with pytest.raises(InvalidArgument, match=r"pass it to each pulsarish\.ServiceInfo"):
                 cast.client(service=Provider(), **options)
-        with pytest.raises(InvalidArgument, match="of type str: give a"):
+        with pytest.raises(InvalidArgument, match=r"provider gave is of type str: pass a"):
             cast.client(service=Provider("pulsarish://broker1:6660"))
 
     play(scenario, seeds=1)
@@ -302,7 +302,7 @@ def test_what_belongs_to_each_cluster_is_refused_for_all() -> None:
     ("change", "words"),
     [
         ({"primary": "pulsar://a"}, "primary is of type str"),
-        ({"secondary": []}, "one or more"),
+        ({"secondary": []}, "secondary is an empty list: pass one or more"),
         ({"secondary": (THERE,)}, "pass a list"),
         ({"secondary": [THERE, 7]}, r"secondary\[1\] is of type int"),
         ({"check_interval_ms": 0}, "check_interval_ms"),

@@ -218,10 +218,12 @@ def test_bad_arguments() -> None:
         IdentitySerDe().serialize([])
     with pytest.raises(TypeError, match="function is 5"):
         LocalRunner(client, 5, ["in"])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="input_topics is 'in'"):
+    with pytest.raises(TypeError, match="input_topics is 'in'"):
         LocalRunner(client, str, "in")
-    with pytest.raises(ValueError, match="input_topics is 5"):
+    with pytest.raises(TypeError, match="input_topics is 5"):
         LocalRunner(client, str, 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="input_topics is empty"):
+        LocalRunner(client, str, [])
     with pytest.raises(TypeError, match="input_topics is 5 of type int"):
         LocalRunner(client, str, ["in", 5])  # type: ignore[list-item]
     with pytest.raises(pulsarish.InvalidTopicName, match="input_topics: topic name '' is empty"):
