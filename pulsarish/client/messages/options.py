@@ -58,8 +58,6 @@ __all__ = [
 
 _SCHEMA: Final = BytesSchema()
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_PERMITS_MAX: Final = 2**31 - 1
-_SECONDS_MAX: Final = 2**31 - 1
 
 
 def unsupported(given: Mapping[str, object], **supported: tuple[object, str]) -> None:
@@ -69,6 +67,8 @@ def unsupported(given: Mapping[str, object], **supported: tuple[object, str]) ->
         supported: for each name, the value that asks for nothing, and what to do instead.
     """
     for name, (harmless, instead) in supported.items():
+        if isinstance(harmless, bool):
+            check_flag(name, given[name])
         if given[name] != harmless:
             raise OperationNotSupported(f"{name}={given[name]!r} is not supported yet: {instead}")
 

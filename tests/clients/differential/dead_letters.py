@@ -41,16 +41,14 @@ def _refuse(pulsar: ModuleType, consumer: Any, count: int) -> int:
 
 
 def policy_shows_its_values(pulsar: ModuleType, client: Any, topic: str) -> object:
-    policies = (
-        pulsar.ConsumerDeadLetterPolicy(3),
-        pulsar.ConsumerDeadLetterPolicy(2, "dead", "initial"),
-        pulsar.ConsumerDeadLetterPolicy(
-            max_redeliver_count=1, dead_letter_topic="d", initial_subscription_name="i"
-        ),
-    )
+    def values(*arguments: object) -> tuple[object, ...]:
+        made = pulsar.ConsumerDeadLetterPolicy(*arguments)
+        return made.max_redeliver_count, made.dead_letter_topic, made.initial_subscription_name
+
     return [
-        (each.max_redeliver_count, each.dead_letter_topic, each.initial_subscription_name)
-        for each in policies
+        values(3),
+        values(1, "persistent://public/default/d"),
+        caught(pulsar, lambda: values(2, "dead", "initial")),
     ]
 
 
@@ -94,7 +92,9 @@ def letter_of_a_short_name(pulsar: ModuleType, client: Any, topic: str) -> objec
 
 
 def initial_subscription(pulsar: ModuleType, client: Any, topic: str, admin: Any) -> object:
-    policy = pulsar.ConsumerDeadLetterPolicy(1, f"{topic}-dead", "initial")
+    policy = caught(pulsar, lambda: pulsar.ConsumerDeadLetterPolicy(1, f"{topic}-dead", "initial"))
+    if isinstance(policy, dict):
+        return policy
     consumer = _worker(pulsar, client, topic, policy)
     publish(client, topic, 1)
     more = _refuse(pulsar, consumer, 2)

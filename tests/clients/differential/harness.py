@@ -16,13 +16,20 @@ from types import ModuleType
 from typing import Any, Final
 
 from pulsarish.admin.client import Admin
-from tests.clients.differential.outcomes import error_name, normalised
+from tests.clients.differential.outcomes import caught, normalised
 
-__all__ = ["Program", "connected", "own_client", "programs_of", "run_all"]
+__all__ = ["NoOutcome", "Program", "connected", "own_client", "programs_of", "run_all"]
 
 SECONDS_MAX: Final = 90.0
 WORKERS: Final = 12
 """Programs that run at the same time: most of them wait."""
+
+
+@dataclass(frozen=True)
+class NoOutcome:
+    """A program that raised, hangs, or left a client that cannot be closed."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class Program:
         return f"{self.theme}.{self.name}"
 
     def run(self, package: ModuleType, client: Any, url: str, admin: Admin) -> Any:
-        """Return its outcome on a package, normalised."""
+        """Return its outcome on a package, normalised, or why it has none."""
         topic = f"persistent://public/default/diff-{self.theme}-{self.name}-{package.__name__}"
         own = getattr(self.function, "needs_own_client", False)
         if own:
@@ -48,20 +55,27 @@ class Program:
 
         def work() -> None:
             try:
-                done.append(normalised(self.function(*given), topic))
-            except Exception as error:  # noqa: BLE001  # an outcome
-                done.append({"raised": error_name(package, error), "text": str(error)})
-            if own:
-                try:
-                    client.close()
-                except Exception:  # noqa: BLE001
-                    # The program has closed it itself.
-                    return
+                found = normalised(self.function(*given), topic)
+                if own:
+                    _close(package, client)
+                done.append(found)
+            except Exception as error:  # noqa: BLE001  # reported as a failure
+                done.append(NoOutcome(f"{type(error).__name__}: {error}"))
 
         thread = threading.Thread(target=work, daemon=True, name=self.key)
         thread.start()
         thread.join(SECONDS_MAX)
-        return done[0] if done else f"did not end within {SECONDS_MAX:.0f} s"
+        return done[0] if done else NoOutcome(f"did not end within {SECONDS_MAX:.0f} s")
+
+
+def _close(package: ModuleType, client: Any) -> None:
+    outcome = caught(package, client.close)
+    # The program may have closed it: theirs cannot be closed twice.
+    if outcome is not None and (package.__name__, outcome) != (
+        "pulsar",
+        {"raised": "AlreadyClosed"},
+    ):
+        raise AssertionError(f"closing the client: {outcome}")
 
 
 def connected(package: ModuleType, url: str) -> Any:

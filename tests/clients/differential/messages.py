@@ -202,7 +202,9 @@ def disabled_replication(pulsar: ModuleType, client: Any, topic: str) -> object:
 
 
 def replication_clusters(pulsar: ModuleType, client: Any, topic: str) -> object:
-    return _sent(pulsar, client, topic, replication_clusters=["other"]).data()
+    return caught(
+        pulsar, lambda: _sent(pulsar, client, topic, replication_clusters=["other"]).data()
+    )
 
 
 def null_value(pulsar: ModuleType, client: Any, topic: str) -> object:

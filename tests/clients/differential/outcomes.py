@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-__all__ = ["agree", "caught", "error_name", "normalised"]
+__all__ = ["caught", "differing", "error_name", "normalised"]
 
 _OTHERS: Final = {
     name: kind
@@ -41,27 +41,43 @@ def error_name(package: ModuleType, error: BaseException) -> str:
     return "|".join(better or found or [type(error).__name__])
 
 
-def agree(there: Any, here: Any) -> bool:
-    """Return whether an outcome of ours is that of Apache Pulsar's package: the same data, and
-    errors that have its name.
+def differing(there: Any, here: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
+    """Return where an outcome of ours is not that of Apache Pulsar's package, and both values
+    there. An error of ours agrees when it has the name of theirs.
     """
-    if isinstance(there, dict) and isinstance(here, dict):
-        return there.keys() == here.keys() and all(
-            name == "text" or agree(there[name], here[name]) for name in there
-        )
-    if isinstance(there, list) and isinstance(here, list):
-        return len(there) == len(here) and all(map(agree, there, here))
-    if isinstance(there, str) and isinstance(here, str):
-        return there == here or there in here.split("|")
-    return bool(there == here) and type(there) is type(here)
+    if isinstance(there, dict) and isinstance(here, dict) and there.keys() == here.keys():
+        parts = [(name, there[name], here[name]) for name in there]
+    elif isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
+        parts = [(index, *pair) for index, pair in enumerate(zip(there, here, strict=True))]
+    elif isinstance(there, str) and isinstance(here, str) and there in here.split("|"):
+        return {}
+    else:
+        return {} if there == here and type(there) is type(here) else {path: (there, here)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for name, one, other in parts:
+        found |= differing(one, other, f"{path}/{name}" if path else str(name))
+    return found
 
 
 def caught(package: ModuleType, work: Callable[[], object]) -> Any:
-    """Return what ``work`` returned, or ``{"raised": name}``."""
+    """Return what ``work`` returned, or ``{"raised": name}``.
+
+    A name that nothing has is a mistake of the program and no outcome: raised.
+    """
     try:
         return work()
-    except Exception as error:  # noqa: BLE001  # an outcome
+    except Exception as error:
+        of = getattr(error, "obj", None)
+        if isinstance(error, NameError) or (
+            isinstance(error, AttributeError)
+            and (isinstance(of, ModuleType) or _package(type(of)) in ("pulsar", "pulsarish"))
+        ):
+            raise
         return {"raised": error_name(package, error)}
+
+
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0].removeprefix("_")
 
 
 def normalised(found: Any, topic: str) -> Any:

@@ -152,6 +152,11 @@ def producer_flags(pulsar: ModuleType, client: Any, topic: str) -> object:
     return {name: _each(pulsar, _producer(client, topic), name, _FLAGS) for name in names}
 
 
+def producer_lazy(pulsar: ModuleType, client: Any, topic: str) -> object:
+    values = (True, False)
+    return _each(pulsar, _producer(client, topic), "lazy_start_partitioned_producers", values)
+
+
 def producer_batch_sizes(pulsar: ModuleType, client: Any, topic: str) -> object:
     names = (
         "batching_max_messages",

@@ -142,6 +142,7 @@ def test_client_url() -> None:
             "batching_enabled=False",
         ),
         ({"lazy_start_partitioned_producers": True}, OperationNotSupported, "lazy_start"),
+        ({"lazy_start_partitioned_producers": 0}, InvalidArgument, "lazy_start.*True or False"),
         ({"batching_type": 1}, InvalidArgument, "batching_type.*BatchingType"),
         ({"encryption_key": "k"}, InvalidArgument, "encryption_key needs crypto_key_reader"),
         ({"encryption_key": 5, "crypto_key_reader": READER}, InvalidArgument, "encryption_key"),
