@@ -309,7 +309,7 @@ _SUBMODULES = ("exceptions", "functions", "schema", "tableview")
 def __getattr__(name: str) -> Any:
     """Import a public name or submodule at its first use."""
     if name == "__version__":
-        return import_module("importlib.metadata").version("pulsarish")
+        return import_module("pulsarish.runtime.version").program_version()
     if name in _SUBMODULES:
         return import_module(f"pulsarish.{name}")
     if name not in __all__:

@@ -24,7 +24,6 @@ from pulsarish.broker.http.admission import Admission, LoopShare
 from pulsarish.broker.http.browser_guard import BrowserGuard
 from pulsarish.broker.http.json_bodies import ErrorBody, HealthBody
 from pulsarish.broker.http.missing_features import missing_api
-from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.owner_calls import ERROR_CODE_HEADER
 from pulsarish.broker.http.route import Call, Lane, Moved, Parameter, Route, resource_of
 from pulsarish.broker.http.router import RouteTable
@@ -41,6 +40,7 @@ from pulsarish.model.values import value_of
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import TEXT_TYPE
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
+from pulsarish.runtime.version import program_version
 from pulsarish.security.audit import NO_AUDIT, AuditClass, AuditEvent, Auditor, Disposition
 from pulsarish.security.callers import Callers
 from pulsarish.security.identity import UNCHECKED, Identity
@@ -251,7 +251,8 @@ class HttpFace:
             # It was sent by a broker of another version.
             return _failed(
                 OperationNotSupported(
-                    f"broker version {own_version()} has no route {request.method} {request.path}"
+                    f"broker version {program_version()} has no route {request.method} "
+                    f"{request.path}"
                 )
             )
         route, texts = found

@@ -5,8 +5,6 @@ what the HTTP port does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from importlib import metadata
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +13,9 @@ from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.json_bodies import ErrorBody, Json
 from pulsarish.broker.http.route import NOTHING, Call, Lane, Parameter, Route
 from pulsarish.runtime.seams import HttpResponse
+from pulsarish.runtime.version import program_version
 
-__all__ = ["document", "openapi_route", "own_version"]
+__all__ = ["document", "openapi_route"]
 
 # Answers of the HTTP port itself, for every route.
 _ALWAYS: Final = {
@@ -137,12 +136,6 @@ def _responses(route: Route, answers: Json | None) -> Json:
     return dict(sorted(found.items()))
 
 
-@cache
-def own_version() -> str:
-    """Return the version of the installed package."""
-    return metadata.version("pulsarish")
-
-
 def openapi_route(routes: Sequence[Route]) -> Route:
     """Return the route that serves the document, itself included.
 
@@ -154,7 +147,9 @@ def openapi_route(routes: Sequence[Route]) -> Route:
         if not written:
             written.append(
                 msgspec.json.encode(
-                    document([*(route for route in routes if route.described), own], own_version())
+                    document(
+                        [*(route for route in routes if route.described), own], program_version()
+                    )
                 )
             )
         return HttpResponse(200, written[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from importlib.metadata import version
 
 import pulsar
 import pulsar.exceptions
@@ -71,7 +70,3 @@ def test_a_refused_argument_is_what_python_raises_for_one() -> None:
         check_type("n", "a", int, "an int")
     assert isinstance(found.value, ValueError)
     assert isinstance(found.value, pulsarish.InvalidArgument)
-
-
-def test_the_package_has_a_version() -> None:
-    assert pulsarish.__version__ == version("pulsarish")

@@ -12,7 +12,6 @@ from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dynamic_options import NAMES, DynamicOptions
 from pulsarish.broker.http.json_bodies import DrainBody, Json, LeaderBody, OwnedBundleBody
-from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.route import (
     AFTER,
     LIMIT,
@@ -34,6 +33,7 @@ from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import NotFound, ServiceNotReady
 from pulsarish.runtime.config import describe, text_of
 from pulsarish.runtime.seams import HttpResponse
+from pulsarish.runtime.version import program_version
 from pulsarish.security.config import SECRET_OPTIONS
 
 __all__ = ["BrokerRoutes"]
@@ -309,7 +309,7 @@ class BrokerRoutes:
         return HttpResponse(200, b"ok", _TEXT)
 
     async def _version(self, call: Call) -> HttpResponse:
-        return HttpResponse(200, own_version().encode(), _TEXT)
+        return HttpResponse(200, program_version().encode(), _TEXT)
 
     # -- configuration
 
