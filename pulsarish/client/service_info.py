@@ -11,7 +11,7 @@ from pulsarish.client.service_url import parse_service_url
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.client_authentication import Authentication
 
-__all__ = ["AutoClusterFailover", "ServiceInfo", "ServiceInfoProvider"]
+__all__ = ["AutoClusterFailover", "Service", "ServiceInfo", "ServiceInfoProvider"]
 
 
 class ServiceInfo:
@@ -125,3 +125,7 @@ class AutoClusterFailover:
             f"failover_threshold={self.failover_threshold}, "
             f"switch_back_threshold={self.switch_back_threshold})"
         )
+
+
+Service = str | ServiceInfoProvider | AutoClusterFailover
+"""What a client may get as its service URL."""

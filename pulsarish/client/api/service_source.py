@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Final, ParamSpec, cast
 
 from pulsarish.client.checks import check_type
 from pulsarish.client.messages.options import ClientOptions
-from pulsarish.client.service_info import AutoClusterFailover, ServiceInfo, ServiceInfoProvider
+from pulsarish.client.service_info import (
+    AutoClusterFailover,
+    Service,
+    ServiceInfo,
+    ServiceInfoProvider,
+)
 from pulsarish.model.errors import InvalidArgument
-from pulsarish.runtime.client_authentication import Authentication
-from pulsarish.runtime.client_loggers import AnyLogger
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.network.address_book import Transport
 
 __all__ = ["Service", "ServiceSource", "checked_info", "service_source"]
 
 _log = get_logger("client")
 
-Service = str | ServiceInfoProvider | AutoClusterFailover
-_OF_EACH_CLUSTER = ("authentication", "tls_trust_certs_file_path")
+P = ParamSpec("P")
+
+_OF_EACH_CLUSTER: Final = ("authentication", "tls_trust_certs_file_path")
 
 
 def checked_info(info: object) -> ServiceInfo:
@@ -44,7 +48,7 @@ class ServiceSource:
         if not isinstance(service, (AutoClusterFailover, ServiceInfoProvider)):
             self.chosen = ClientOptions(service, **self._arguments)
             self.current = ServiceInfo(
-                service, *(self._arguments.get(name) for name in _OF_EACH_CLUSTER)
+                service, **{name: arguments.get(name) for name in _OF_EACH_CLUSTER}
             )
             return
         for name in _OF_EACH_CLUSTER:
@@ -67,10 +71,7 @@ class ServiceSource:
 
     def options_of(self, info: ServiceInfo) -> ClientOptions:
         """Return the options of the client in this cluster. Raises ``InvalidArgument``."""
-        of_cluster = {
-            "authentication": info.authentication,
-            "tls_trust_certs_file_path": info.tls_trust_certs_file_path,
-        }
+        of_cluster = {name: getattr(info, name) for name in _OF_EACH_CLUSTER}
         return ClientOptions(info.service_url, **{**self._arguments, **of_cluster})
 
     def begin(self, on_update: Callable[[ServiceInfo], None]) -> None:
@@ -93,28 +94,17 @@ class ServiceSource:
                 _log.error("the provider of service infos did not close", exception=error)
 
 
-def service_source(
-    service_url: Service,
-    authentication: Authentication | None = None,
-    operation_timeout_seconds: float = 30,
-    io_threads: int = 1,
-    message_listener_threads: int = 1,
-    concurrent_lookup_requests: int = 50_000,
-    log_conf_file_path: str | None = None,
-    stats_interval_in_seconds: int = 600,
-    use_tls: bool = False,
-    tls_trust_certs_file_path: str | None = None,
-    tls_allow_insecure_connection: bool = False,
-    tls_validate_hostname: bool = True,
-    logger: AnyLogger | None = None,
-    connection_timeout_ms: int = 10_000,
-    listener_name: str | None = None,
-    tls_private_key_file_path: str | None = None,
-    tls_certificate_file_path: str | None = None,
-    *,
-    transport: Transport = "auto",
-    tracer_provider: object | None = None,
-) -> ServiceSource:
-    """Return what the arguments of a client say. Raises the errors of ``ServiceSource``."""
-    arguments = locals()
-    return ServiceSource(arguments.pop("service_url"), arguments)
+def _source_of(options: Callable[P, ClientOptions]) -> Callable[P, ServiceSource]:
+    """Return a function of the same arguments, whose first one may be any ``Service``."""
+    signature = inspect.signature(options)
+
+    def make(*arguments: P.args, **named: P.kwargs) -> ServiceSource:
+        given = signature.bind(*arguments, **named).arguments
+        return ServiceSource(given.pop("service_url"), given)
+
+    make.__signature__ = signature  # type: ignore[attr-defined]
+    return make
+
+
+service_source: Final = _source_of(ClientOptions)
+"""What the arguments of a client say. Raises the errors of ``ServiceSource``."""

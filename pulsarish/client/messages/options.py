@@ -32,6 +32,7 @@ from pulsarish.client.errors import InvalidType
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.security_options import security_of
 from pulsarish.client.schemas.schema import BytesSchema, Schema
+from pulsarish.client.service_info import Service
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model.errors import InvalidArgument, OperationNotSupported
 from pulsarish.model.topic_name import TopicName, check_name
@@ -164,7 +165,7 @@ class ClientOptions:
 
     def __init__(
         self,
-        service_url: str,
+        service_url: Service,
         authentication: Authentication | None = None,
         operation_timeout_seconds: float = 30,
         io_threads: int = 1,
@@ -185,7 +186,8 @@ class ClientOptions:
         transport: Transport = "auto",
         tracer_provider: object | None = None,
     ) -> None:
-        """``service_url``: ``pulsarish://host:6660[,host2:6660]``.
+        """``service_url``: ``pulsarish://host:6660[,host2:6660]``; of a ``Service``, this
+        kind only.
 
         ``tracer_provider``: of OpenTelemetry, for spans of what is sent and received; ``None``:
         nothing is traced.
@@ -217,11 +219,11 @@ class ClientOptions:
             certificate_file=tls_certificate_file_path,
             key_file=tls_private_key_file_path,
         )
-        number = "a number above 0 and at most 86400"
-        check_type("operation_timeout_seconds", operation_timeout_seconds, (int, float), number)
+        accepted = "a number above 0 and at most 86400"
+        check_type("operation_timeout_seconds", operation_timeout_seconds, (int, float), accepted)
         if not 0 < operation_timeout_seconds <= 86_400:
             raise InvalidArgument(
-                f"operation_timeout_seconds is {operation_timeout_seconds}: pass {number}"
+                f"operation_timeout_seconds is {operation_timeout_seconds}: pass {accepted}"
             )
         self.operation_timeout_seconds = float(operation_timeout_seconds)
         self.connection_timeout_seconds = (
