@@ -14,6 +14,7 @@ and the command line live below this package and must not pay for a client that 
 
 from __future__ import annotations
 
+# ruff: noqa: F403, F405  # type checkers read all exceptions
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -53,71 +54,7 @@ if TYPE_CHECKING:
     from pulsarish.client.schemas.avro import AvroSchema
     from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, Schema, StringSchema
     from pulsarish.client.service_info import AutoClusterFailover, ServiceInfo, ServiceInfoProvider
-    from pulsarish.exceptions import (
-        AlreadyClosed,
-        AlreadyExists,
-        AuthenticationError,
-        AuthorizationError,
-        BrokerMetadataError,
-        BrokerPersistenceError,
-        ChecksumError,
-        ConnectError,
-        ConsumerAssignError,
-        ConsumerBusy,
-        ConsumerNotFound,
-        ConsumerNotInitialized,
-        CryptoError,
-        CumulativeAcknowledgementNotAllowedError,
-        DeduplicationUncertain,
-        ErrorGettingAuthenticationData,
-        ForkedProcess,
-        IncompatibleSchema,
-        Interrupted,
-        InvalidArgument,
-        InvalidConfiguration,
-        InvalidMessage,
-        InvalidPosition,
-        InvalidSchema,
-        InvalidTopicName,
-        InvalidTxnStatusError,
-        InvalidType,
-        InvalidUrl,
-        LimitReached,
-        LookupError,  # noqa: A004
-        MemoryBufferIsFull,
-        MessageTooBig,
-        NotAllowedError,
-        NotConnected,
-        NotEmpty,
-        NotEnoughBookies,
-        NotEnoughDomains,
-        NotFound,
-        OperationNotSupported,
-        ProducerBlockedQuotaExceededError,
-        ProducerBlockedQuotaExceededException,
-        ProducerBusy,
-        ProducerFenced,
-        ProducerNotInitialized,
-        ProducerQueueIsFull,
-        PulsarException,
-        PulsarishError,
-        ReadError,
-        SchemaNotFound,
-        ServiceNotReady,
-        ServiceUnitNotReady,
-        SubscriptionBusy,
-        SubscriptionNotFound,
-        Timeout,
-        TooManyLookupRequestException,
-        TooManyRequests,
-        TopicNotFound,
-        TopicTerminated,
-        TransactionConflict,
-        TransactionCoordinatorNotFoundError,
-        TransactionNotFound,
-        UnknownError,
-        UnsupportedVersionError,
-    )
+    from pulsarish.exceptions import *
     from pulsarish.functions import Context, Function, IdentitySerDe, PickleSerDe, SerDe
     from pulsarish.model.result import Result
     from pulsarish.runtime.client_authentication import (

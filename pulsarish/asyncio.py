@@ -20,12 +20,14 @@ from pulsarish.client.api.asyncio_consumer import AsyncReader as Reader
 from pulsarish.client.api.service_source import ServiceSource, service_source
 from pulsarish.client.api.table_view import AsyncTableView as TableView
 from pulsarish.client.enums import (
+    BatchingType,
     CompressionType,
     ConsumerCryptoFailureAction,
     ConsumerType,
     InitialPosition,
     PartitionsRoutingMode,
     ProducerAccessMode,
+    RegexSubscriptionMode,
 )
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import ClientArguments
@@ -39,6 +41,7 @@ from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.runtime.profiles import profile_arguments
 
 __all__ = [
+    "BatchingType",
     "Client",
     "CompressionType",
     "Consumer",
@@ -55,6 +58,7 @@ __all__ = [
     "ProducerAccessMode",
     "PulsarException",
     "Reader",
+    "RegexSubscriptionMode",
     "TableView",
 ]
 

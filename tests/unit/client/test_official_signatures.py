@@ -127,6 +127,16 @@ def test_methods_of_asyncio(there: type, here: type, method: str) -> None:
     assert inspect.iscoroutinefunction(getattr(here, method)) == is_awaited
 
 
+def test_asyncio_has_each_class() -> None:
+    official = {
+        name
+        for name, value in vars(pulsar.asyncio).items()
+        if isinstance(value, type) and value.__module__.partition(".")[0] in ("pulsar", "_pulsar")
+    }
+    assert len(official) > 10
+    assert official <= set(pulsarish.asyncio.__all__)
+
+
 def _enumerations() -> list[str]:
     return [name for name in _CLASSES if hasattr(getattr(pulsar, name), "__members__")]
 
