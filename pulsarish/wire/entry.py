@@ -41,6 +41,7 @@ __all__ = [
     "key_hash",
     "message_times",
     "parse_metadata",
+    "payload_start",
     "priority_of",
     "split_entry",
     "sticky_key",
@@ -200,8 +201,13 @@ def stored_priority(entry: Buffer) -> int:
 
 def split_entry(entry: Buffer) -> tuple[MessageMetadata, memoryview]:
     """Return the metadata and the payload of a verified entry."""
-    size = _HEAD.unpack_from(entry)[2]
-    return parse_metadata(entry), memoryview(entry)[ENTRY_HEAD_SIZE + size :]
+    return parse_metadata(entry), memoryview(entry)[payload_start(entry) :]
+
+
+def payload_start(entry: Buffer) -> int:
+    """Return the offset of the payload of a verified entry."""
+    size: int = _HEAD.unpack_from(entry)[2]
+    return ENTRY_HEAD_SIZE + size
 
 
 def as_bytes(text: str | bytes) -> bytes:

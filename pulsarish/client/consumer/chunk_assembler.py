@@ -17,7 +17,7 @@ from pulsarish.client.consumer.redelivery import EntryKey
 from pulsarish.client.messages.message import UNPACKED_BYTES_MAX, Entry
 from pulsarish.model.errors import ChecksumError, OperationNotSupported
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
-from pulsarish.wire.entry import ENCRYPTION_TAG_BYTES, split_entry
+from pulsarish.wire.entry import ENCRYPTION_TAG_BYTES, payload_start
 
 __all__ = ["PENDING_BYTES_MAX", "SHARED_REDELIVERIES", "ChunkAssembler", "LostChunks"]
 
@@ -110,7 +110,7 @@ class ChunkAssembler:
         for a message that is too large.
         """
         key = (entry.ledger_id, entry.entry_id)
-        _, payload = split_entry(entry.data)
+        payload = entry.data[payload_start(entry.data) :]
         chunk_id, total = metadata.chunk_id, _total_bytes(entry, metadata)
         if not 0 <= chunk_id < metadata.num_chunks_from_msg or len(payload) > total:
             raise ChecksumError(
@@ -144,7 +144,7 @@ class ChunkAssembler:
         old = self._remove(metadata.uuid)
         if old is None and self._pending_max and len(self._pending) >= self._pending_max:
             self._drop_oldest()
-        head = bytes(entry.data[: len(entry.data) - len(split_entry(entry.data)[1])])
+        head = bytes(entry.data[: payload_start(entry.data)])
         pending = self._pending[metadata.uuid] = _Pending(entry, head, metadata)
         # The key of the first chunk stands first. Those of the dropped start are acknowledged with
         # the message.

@@ -13,7 +13,7 @@ from pulsarish.client.messages.message import Entry
 from pulsarish.model.errors import CryptoError
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 from pulsarish.wire._pb.message_pb2 import EncryptionKeys, MessageMetadata
-from pulsarish.wire.entry import as_text, split_entry
+from pulsarish.wire.entry import as_text, payload_start
 
 if TYPE_CHECKING:
     from pulsarish.security.message_crypto import PayloadCipher
@@ -45,8 +45,7 @@ class Decryption:
                 raise
             entry.is_sealed = True
             return
-        head_size = len(entry.data) - len(split_entry(entry.data)[1])
-        entry.data = b"".join((entry.data[:head_size], payload))
+        entry.data = b"".join((entry.data[: payload_start(entry.data)], payload))
         entry.is_sealed = False
 
     def _decrypted(self, entry: Entry, metadata: MessageMetadata) -> bytes:
@@ -57,6 +56,7 @@ class Decryption:
                 "crypto_key_reader, or set crypto_failure_action to DISCARD or CONSUME"
             )
         refusals = []
+        payload = memoryview(entry.data)[payload_start(entry.data) :]
         for key in metadata.encryption_keys:
             try:
                 cipher = self._cipher(reader, key)
@@ -64,7 +64,7 @@ class Decryption:
                 refusals.append(f"key {as_text(key.key)!r}: {error}")
                 continue
             try:
-                return cipher.decrypt(metadata.encryption_param, split_entry(entry.data)[1])
+                return cipher.decrypt(metadata.encryption_param, payload)
             except CryptoError as error:
                 raise CryptoError(f"the message is encrypted, and {error}") from None
         raise CryptoError(
