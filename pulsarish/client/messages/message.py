@@ -173,7 +173,10 @@ class Message:
     def value(self) -> Any:
         """The payload, decoded by the schema; ``None`` for a null value.
 
-        Raises ``InvalidArgument`` when the schema cannot decode it.
+        A null value whose key is separated is a pair with the value ``None``.
+
+        Raises ``InvalidArgument`` when the schema cannot decode it, and ``CryptoError`` when it is
+        still encrypted.
         """
         decode = self._entry.decode
         if type(decode) is KeyedDecode:
