@@ -118,7 +118,7 @@ class ClusterFailover:
                 await finder.find()
                 return True
             return await self._pings(chosen, connections, seconds)
-        except (PulsarishError, StreamBroken) as error:
+        except PulsarishError as error:
             _log.debug("cluster not reached", url=self._infos[cluster].service_url, reason=error)
             return False
 

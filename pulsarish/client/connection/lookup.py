@@ -339,8 +339,6 @@ class Lookup:
             failure = None
         except PulsarishError as error:
             failure = error
-        except (StreamBroken, TimeoutError) as error:
-            failure = ConnectError(str(error))
         finally:
             if self._finding is finding:
                 self._finding = None
