@@ -22,7 +22,7 @@ class FailoverCore:
     def __init__(self, clusters_count: int, *, failures_max: int, successes_min: int) -> None:
         assert clusters_count > 1
         self.current = 0
-        self._others = clusters_count
+        self._clusters_count = clusters_count
         self._failures_max = failures_max
         self._successes_min = successes_min
         self._failures = 0
@@ -45,7 +45,7 @@ class FailoverCore:
             return (0,)
         if self._failures < self._failures_max:
             return ()
-        return [each for each in range(self._others) if each not in (0, self.current)]
+        return [each for each in range(self._clusters_count) if each not in (0, self.current)]
 
     def move(self, cluster: int) -> None:
         """Note that another cluster is in use."""
@@ -53,6 +53,6 @@ class FailoverCore:
         self._failures = self._successes = 0
 
     def check(self) -> None:
-        assert 0 <= self.current < self._others
+        assert 0 <= self.current < self._clusters_count
         assert self._failures >= 0
         assert self._successes >= 0
