@@ -12,8 +12,8 @@ import pytest
 
 from pulsarish.broker.progress.collect import snapshot_of
 from pulsarish.broker.progress.explain import explain
-from pulsarish.client.api.asyncio_client import AsyncProducer
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.writer import LedgerWriter

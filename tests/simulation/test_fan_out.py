@@ -12,8 +12,8 @@ import pytest
 
 from pulsarish.broker.subscriptions import new_entries
 from pulsarish.broker.subscriptions.subscriptions import TopicSubscriptions
-from pulsarish.client.api.asyncio_client import AsyncProducer
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.message_id import MessageId
 from tests.support.brokered import Brokered, play_with_brokers

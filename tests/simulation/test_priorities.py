@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pulsarish.client.api.asyncio_client import AsyncProducer
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.model.errors import NotAllowedError, Timeout
 from pulsarish.sim.workloads.priorities import run_priorities

@@ -10,7 +10,7 @@ import pytest
 
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of, topic_hash
 from pulsarish.broker.ownership.splits import BY_TOPICS
-from pulsarish.client.api.asyncio_client import AsyncProducer
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.enums import InitialPosition
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
+from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.api.receiving import attributes_of
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.multi_consumer import MultiConsumer

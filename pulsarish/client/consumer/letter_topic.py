@@ -75,7 +75,7 @@ def _key_names(message: Message) -> tuple[str, ...]:
     if context is None:
         return ()
     if context.is_decryption_failed():
-        # A copy has metadata of its own, so nobody could decrypt it.
+        # A copy has metadata of its own, without what decrypts it.
         raise CryptoError(
             f"message {message.message_id()} was not decrypted, and so is not copied: give the "
             "consumer a crypto_key_reader with the private key"

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from pulsarish.client.api.asyncio_client import AsyncProducer
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import (

@@ -27,8 +27,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
+from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.enums import BatchingType, ConsumerType
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import (

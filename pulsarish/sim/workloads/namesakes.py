@@ -16,7 +16,7 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
-from pulsarish.client.api.asyncio_client import AsyncProducer
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.enums import InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import ProducerBusy, PulsarishError

@@ -11,7 +11,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.enums import InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import PulsarishError

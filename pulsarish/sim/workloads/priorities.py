@@ -18,8 +18,9 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final
 
-from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
+from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_producer import AsyncProducer
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.model.errors import PulsarishError, Timeout
 from pulsarish.runtime.seams import StreamBroken, World
