@@ -1,5 +1,5 @@
-"""The core of a producer: messages to batches, batches to entries, entries in order until they are
-answered.
+"""The core of a producer: messages to batches, batches to entries (``EntrySealer``), and entries in
+order until they are answered.
 
 Invariants:
 
@@ -27,25 +27,18 @@ from pulsarish.client.messages.entry_encoder import (
     BATCHED_BYTES_MAX,
     NO_EXTRAS,
     Extras,
-    chunk_fields,
     encode_batch,
-    encode_head,
-    encode_plain_head,
-    producer_prefix,
-    publish_time_field,
-    schema_version_field,
 )
 from pulsarish.client.messages.pending_entries import Batch, Callback, Chunked, PendingEntry
+from pulsarish.client.producer.entry_sealer import EntrySealer
 from pulsarish.client.producer.key_batches import by_key, key_alone
 from pulsarish.model.errors import MessageTooBig, PulsarishError
-from pulsarish.wire.payload import compress
 
 if TYPE_CHECKING:
     from pulsarish.client.producer.encryption import Encryption
 
 __all__ = ["SendLimits", "SendQueue"]
 
-_NEVER: Final = float("inf")
 CHUNKED_BYTES_MAX: Final = 1 << 30
 """The largest content that is sent in chunks; consumers do not assemble more."""
 
@@ -86,11 +79,14 @@ class SendQueue:
         """
         self._limits: Final = limits
         self._stamp = stamp
-        self._encryption: Final = encryption
-        self._overhead_bytes: Final = 0 if encryption is None else encryption.overhead_bytes
-        self._name = ""
-        self._prefix = b""
-        self._schema_field = b""
+        self._sealer: Final = EntrySealer(
+            self._put,
+            compression=limits.compression,
+            chunking=limits.chunking,
+            timeout_seconds=limits.timeout_seconds,
+            stamp=stamp,
+            encryption=encryption,
+        )
         self._open: Batch | None = None
         self._queue: deque[PendingEntry] = deque()  # sealed, not sent
         self._oversized: deque[PendingEntry] = deque()  # sealed, and never to be sent
@@ -98,8 +94,6 @@ class SendQueue:
         # ignored.
         self._abandoned: deque[PendingEntry] = deque()
         self._sent: deque[PendingEntry] = deque()
-        self._time_ms = -1
-        self._time_field = b""
         self._next_sequence_id = 0
         self.pushed_sequence_id = -1
         """The highest sequence id that was stored at the first opening or accepted since."""
@@ -114,8 +108,7 @@ class SendQueue:
 
     def named(self, name: str, *, last_sequence_id: int, initial_sequence_id: int | None) -> None:
         """Set the name that all entries carry and the first sequence id, at the first opening."""
-        self._name = name
-        self._prefix = producer_prefix(name)
+        self._sealer.use_name(name)
         # As in Apache Pulsar's clients, a program's own count is where its ids go on from.
         self.last_sequence_id = (
             last_sequence_id if initial_sequence_id is None else initial_sequence_id
@@ -127,8 +120,7 @@ class SendQueue:
         """Set the schema version for entries sealed from now on, at every opening; empty: no
         schema.
         """
-        self._schema_field = schema_version_field(version)
-        self._time_ms = -1
+        self._sealer.use_schema(version)
 
     # The program's side.
 
@@ -203,7 +195,9 @@ class SendQueue:
         if alone:
             if sequence_id > self.pushed_sequence_id:
                 self.pushed_sequence_id = sequence_id
-            self._seal_one(payload, callback, extras, sequence_id)
+            self._sealer.seal_one(
+                payload, callback, extras, sequence_id, bytes_max=self.max_message_bytes
+            )
             return was_idle or bool(self._oversized)
         self.pushed_sequence_id = sequence_id
         if batch is None:
@@ -249,7 +243,7 @@ class SendQueue:
         self.pending_count += 1
         self.pushed_sequence_id = max(self.pushed_sequence_id, last)
         self._next_sequence_id = max(self._next_sequence_id, last + 1)
-        self._queue_batch(batch, count, first, last, (callback,), of_all)
+        self._sealer.seal_batch(batch, count, first, last, (callback,), of_all)
         return was_idle or bool(self._oversized)
 
     def open_batch_since(self) -> float | None:
@@ -298,140 +292,20 @@ class SendQueue:
         """Seal one batch. ``of_all``: what the metadata of the entry carries."""
         count = len(payloads)
         if count == 1:
-            self._seal_one(payloads[0], callbacks[0], extras.get(0), sequence_ids[0])
+            self._sealer.seal_one(
+                payloads[0],
+                callbacks[0],
+                extras.get(0),
+                sequence_ids[0],
+                bytes_max=self.max_message_bytes,
+            )
             return
         raw = encode_batch(payloads, sequence_ids, extras)
-        self._queue_batch(raw, count, sequence_ids[0], sequence_ids[-1], callbacks, of_all)
+        self._sealer.seal_batch(raw, count, sequence_ids[0], sequence_ids[-1], callbacks, of_all)
 
-    def _queue_batch(
-        self,
-        raw: bytes,
-        count: int,
-        first: int,
-        last: int,
-        callbacks: Sequence[Callback],
-        of_all: Extras,
-    ) -> None:
-        now, wall_ms = self._stamp()
-        kind = self._limits.compression
-        payload, late_fields = self._encrypted(compress(kind, raw) if kind else raw)
-        head = encode_head(
-            self._prefix,
-            sequence_id=first,
-            publish_time_ms=wall_ms,
-            payload=payload,
-            compression=kind,
-            uncompressed_size=len(raw),
-            messages_count=count,
-            highest_sequence_id=last,
-            extras=of_all,
-            schema_field=late_fields,
-        )
-        self._queue_entry(first, last, callbacks, head, payload, now)
-
-    def _seal_one(
-        self, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int
-    ) -> None:
-        """Queue one message as an entry without a batch."""
-        now, wall_ms = self._stamp()
-        kind = self._limits.compression
-        raw = payload
-        payload = compress(kind, raw) if kind else raw
-        if self._limits.chunking and len(payload) > self.max_message_bytes - self._overhead_bytes:
-            self._seal_chunks(payload, len(raw), callback, extras or NO_EXTRAS, sequence_id)
-            return
-        if extras is None and not kind and self._encryption is None:
-            # Every unbatched message passes here.
-            if wall_ms != self._time_ms:
-                self._time_ms, self._time_field = (
-                    wall_ms,
-                    publish_time_field(wall_ms) + self._schema_field,
-                )
-            head = encode_plain_head(self._prefix, sequence_id, self._time_field, payload)
-        else:
-            payload, late_fields = self._encrypted(payload)
-            head = encode_head(
-                self._prefix,
-                sequence_id=sequence_id,
-                publish_time_ms=wall_ms,
-                payload=payload,
-                compression=kind,
-                uncompressed_size=len(raw),
-                extras=extras or NO_EXTRAS,
-                schema_field=late_fields,
-            )
-        self._queue_entry(sequence_id, sequence_id, (callback,), head, payload, now)
-
-    def _seal_chunks(
-        self,
-        payload: bytes,
-        uncompressed_size: int,
-        callback: Callback,
-        extras: Extras,
-        sequence_id: int,
-    ) -> None:
-        """Queue one message as several entries; the last one has the callback."""
-        now, wall_ms = self._stamp()
-        uuid = f"{self._name}-{sequence_id}"
-
-        def head(chunk_id: int, count: int, part: bytes, late_fields: bytes) -> bytes:
-            return encode_head(
-                self._prefix,
-                sequence_id=sequence_id,
-                publish_time_ms=wall_ms,
-                payload=part,
-                compression=self._limits.compression,
-                uncompressed_size=uncompressed_size,
-                extras=extras,
-                schema_field=late_fields,
-                chunk_field=chunk_fields(uuid, chunk_id, count, len(payload)),
-            )
-
-        # A chunk count cannot have more digits than the byte count.
-        tag, late_fields = self._encrypted(b"")
-        size = self.max_message_bytes - len(
-            head(len(payload), len(payload), b"", late_fields) + tag
-        )
-        if size <= 0:
-            # Metadata leave no room for content: treat it as an entry above the limit.
-            size = len(payload)
-        starts = range(0, len(payload), size)
-        chunked = Chunked(len(starts))
-        deadline = now + (self._limits.timeout_seconds or _NEVER)
-        for chunk_id, start in enumerate(starts):
-            part, late_fields = self._encrypted(payload[start : start + size])
-            is_last = chunk_id == len(starts) - 1
-            callbacks = (callback,) if is_last else ()
-            entry = PendingEntry(
-                sequence_id,
-                sequence_id if is_last else -1,
-                callbacks,
-                (head(chunk_id, len(starts), part, late_fields), part),
-                deadline,
-            )
-            entry.chunked = chunked
-            chunked.last = entry
-            (self._queue if len(part) <= self.max_message_bytes else self._oversized).append(entry)
-
-    def _encrypted(self, payload: bytes) -> tuple[bytes, bytes]:
-        """Return the payload as it is sent, and the fields of its encryption and its schema."""
-        if self._encryption is None:
-            return payload, self._schema_field
-        fields, payload = self._encryption.encrypt(payload)
-        return payload, fields + self._schema_field
-
-    def _queue_entry(
-        self,
-        first: int,
-        last: int,
-        callbacks: Sequence[Callback],
-        head: bytes,
-        payload: bytes,
-        now: float,
-    ) -> None:
-        deadline = now + (self._limits.timeout_seconds or _NEVER)
-        entry = PendingEntry(first, last, callbacks, (head, payload), deadline)
-        (self._queue if len(payload) <= self.max_message_bytes else self._oversized).append(entry)
+    def _put(self, entry: PendingEntry) -> None:
+        is_sent = len(entry.parts[1]) <= self.max_message_bytes
+        (self._queue if is_sent else self._oversized).append(entry)
 
     def flush(self, done: Callable[[], None]) -> None:
         """Seal, and call ``done`` when everything accepted so far is completed (at once when
@@ -450,7 +324,8 @@ class SendQueue:
 
     def _batch_limit(self) -> int:
         return min(
-            self._limits.batch_bytes_max, max(1, self.max_message_bytes - self._overhead_bytes)
+            self._limits.batch_bytes_max,
+            max(1, self.max_message_bytes - self._sealer.overhead_bytes),
         )
 
     # The connection's side.
