@@ -19,7 +19,6 @@ from pulsarish.client.api.traced_blocking import TracedConsumer, TracedProducer,
 from pulsarish.client.api.worker import MakesWorkers
 from pulsarish.client.messages.arguments import (
     ClientArguments,
-    consumer_options,
     reader_options,
 )
 from pulsarish.client.messages.consumer_options import ConsumerOptions
@@ -131,7 +130,7 @@ class Client(MakesWorkers):
             self._client._open_publishing(options, first_epoch=first_epoch)
         ), self._background
 
-    @taking(consumer_options)
+    @taking(ConsumerOptions)
     def subscribe(self, options: ConsumerOptions) -> Consumer:
         """Return a consumer; creates the subscription if needed.
 

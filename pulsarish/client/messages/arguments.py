@@ -1,7 +1,7 @@
 """The arguments of ``subscribe`` and ``create_reader``, in the order of Apache Pulsar's Python
 client, and how they become options. Those that only this client has are keywords.
 
-``consumer_options`` has their meanings.
+``ConsumerOptions`` has those of ``subscribe``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from pulsarish.client.enums import (
 )
 from pulsarish.client.errors import InvalidType
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.consumer_options import ConsumerOptions
+from pulsarish.client.messages.consumer_options import ConsumerOptions, Listener, Topics
 from pulsarish.client.messages.consumer_policies import (
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
 )
-from pulsarish.client.messages.topic_filter import Wildcard
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.client_authentication import Authentication
@@ -44,15 +43,12 @@ __all__ = [
     "ProducerArguments",
     "asyncio_consumer_options",
     "asyncio_reader_options",
-    "consumer_options",
     "reader_options",
 ]
 
 
-Topics = str | list[str] | re.Pattern[str] | Wildcard
-Listener = Callable[[Any, Any], object]
-
 _SCHEMA = BytesSchema()
+_OF_READERS = ("start_message_from_rollback_seconds", "checkpoint_topic", "replica")
 
 
 class ClientArguments(TypedDict, total=False):
@@ -105,49 +101,6 @@ class ProducerArguments(TypedDict, total=False):
     hashing_scheme: HashingScheme
 
 
-def consumer_options(
-    topic: Topics,
-    subscription_name: str,
-    consumer_type: ConsumerType = ConsumerType.Exclusive,
-    schema: Schema | None = _SCHEMA,
-    message_listener: Listener | None = None,
-    receiver_queue_size: int = 1_000,
-    max_total_receiver_queue_size_across_partitions: int = 50_000,
-    consumer_name: str | None = None,
-    unacked_messages_timeout_ms: int | None = None,
-    broker_consumer_stats_cache_time_ms: int = 30_000,
-    negative_ack_redelivery_delay_ms: int = 60_000,
-    is_read_compacted: bool = False,
-    properties: Mapping[str, str] | None = None,
-    pattern_auto_discovery_period: int = 60,
-    initial_position: InitialPosition = InitialPosition.Latest,
-    crypto_key_reader: CryptoKeyReader | None = None,
-    replicate_subscription_state_enabled: bool = False,
-    max_pending_chunked_message: int = 10,
-    auto_ack_oldest_chunked_message_on_queue_full: bool = False,
-    start_message_id_inclusive: bool = False,
-    batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
-    key_shared_policy: ConsumerKeySharedPolicy | None = None,
-    batch_index_ack_enabled: bool = True,
-    regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
-    dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
-    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
-    *,
-    negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
-    expire_time_of_incomplete_chunked_message_ms: int = 60_000,
-    ack_receipt_enabled: bool = False,
-    priority_level: int = 0,
-    subscription_properties: Mapping[str, str] | None = None,
-    retry_enabled: bool = False,
-    filter: str | None = None,  # noqa: A002  # what a program writes
-) -> ConsumerOptions:
-    """Return the options of a consumer.
-
-    Raises ``InvalidArgument``, ``InvalidTopicName``, ``OperationNotSupported``.
-    """
-    return ConsumerOptions(**locals())
-
-
 def asyncio_consumer_options(
     topic: Topics,
     subscription_name: str,
@@ -189,7 +142,7 @@ def asyncio_consumer_options(
 
     ``is_pattern_topic``: ``topic`` is a regular expression as text.
 
-    Raises the errors of ``consumer_options``.
+    Raises the errors of ``ConsumerOptions``.
     """
     given = locals()
     if check_flag("is_pattern_topic", given.pop("is_pattern_topic")):
@@ -229,7 +182,7 @@ def reader_options(
     """Return the options of the consumer behind a reader. Its subscription lives as long as the
     reader, which completes the name.
 
-    Raises the errors of ``consumer_options``.
+    Raises the errors of ``ConsumerOptions``.
     """
     return _of_reader(locals())
 
@@ -257,7 +210,7 @@ def asyncio_reader_options(
 
 
 def _of_reader(given: dict[str, Any]) -> ConsumerOptions:
-    start, listener, name = (
+    start, listener, reader_name = (
         given.pop(which) for which in ("start_message_id", "reader_listener", "reader_name")
     )
     check_text("topic", given["topic"])
@@ -268,14 +221,16 @@ def _of_reader(given: dict[str, Any]) -> ConsumerOptions:
         )
     if listener is not None:
         check_callable("reader_listener", listener, "a function (reader, message)")
-    if name is not None:
-        check_text("reader_name", name)
+    if reader_name is not None:
+        check_text("reader_name", reader_name)
     prefix = given.pop("subscription_role_prefix")
     role = "" if prefix is None else check_text("subscription_role_prefix", prefix) + "-"
-    return ConsumerOptions(
+    own = {name: given.pop(name) for name in _OF_READERS}
+    options = ConsumerOptions(
         subscription_name=f"{role}reader-",
         message_listener=listener,
-        consumer_name=name,
-        start=start,
+        consumer_name=reader_name,
         **given,
     )
+    options.read_from(start, **own)
+    return options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pulsarish.client.backoff import MultiplierRedeliveryBackoff
 from pulsarish.client.checks import (
@@ -31,36 +31,38 @@ from pulsarish.client.messages.consumer_policies import (
 from pulsarish.client.messages.letters import RECONSUMES_MAX, letter_topic_name
 from pulsarish.client.messages.options import check_key_reader, check_schema, topics_of, unsupported
 from pulsarish.client.messages.topic_filter import TopicFilter, Wildcard, filter_of
-from pulsarish.client.schemas.schema import Schema
+from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.model.errors import InvalidArgument, InvalidConfiguration, InvalidTopicName
 from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.crypto_key_reader import CryptoKeyReader
 
-__all__ = ["ConsumerOptions"]
+__all__ = ["ConsumerOptions", "Listener", "Topics"]
 
+Topics = str | list[str] | re.Pattern[str] | Wildcard
+Listener = Callable[[Any, Any], object]
+
+_SCHEMA: Final = BytesSchema()
 _PERMITS_MAX: Final = 2**31 - 1
 _SECONDS_MAX: Final = 2**31 - 1
 
 
 class ConsumerOptions:
-    """Options of ``subscribe`` and ``create_reader``."""
+    """Options of ``subscribe``, and after ``read_from`` of ``create_reader``."""
 
     def __init__(
         self,
-        topic: str | list[str] | re.Pattern[str] | Wildcard,
+        topic: Topics,
         subscription_name: str,
-        *,
         consumer_type: ConsumerType = ConsumerType.Exclusive,
-        schema: Schema | None = None,
-        message_listener: Callable[[Any, Any], object] | None = None,
+        schema: Schema | None = _SCHEMA,
+        message_listener: Listener | None = None,
         receiver_queue_size: int = 1_000,
         max_total_receiver_queue_size_across_partitions: int = 50_000,
         consumer_name: str | None = None,
         unacked_messages_timeout_ms: int | None = None,
         broker_consumer_stats_cache_time_ms: int = 30_000,
         negative_ack_redelivery_delay_ms: int = 60_000,
-        negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
         is_read_compacted: bool = False,
         properties: Mapping[str, str] | None = None,
         pattern_auto_discovery_period: int = 60,
@@ -69,7 +71,6 @@ class ConsumerOptions:
         replicate_subscription_state_enabled: bool = False,
         max_pending_chunked_message: int = 10,
         auto_ack_oldest_chunked_message_on_queue_full: bool = False,
-        expire_time_of_incomplete_chunked_message_ms: int = 60_000,
         start_message_id_inclusive: bool = False,
         batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
         key_shared_policy: ConsumerKeySharedPolicy | None = None,
@@ -77,13 +78,12 @@ class ConsumerOptions:
         regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
         dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
         crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+        *,
+        negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
+        expire_time_of_incomplete_chunked_message_ms: int = 60_000,
         ack_receipt_enabled: bool = False,
         priority_level: int = 0,
         subscription_properties: Mapping[str, str] | None = None,
-        start: MessageId | None = None,
-        start_message_from_rollback_seconds: int = 0,
-        checkpoint_topic: str | None = None,
-        replica: bool = False,
         retry_enabled: bool = False,
         filter: str | None = None,  # noqa: A002  # what a program writes
     ) -> None:
@@ -216,29 +216,40 @@ class ConsumerOptions:
         )
         if filter is not None:
             self._add_filter(check_text("filter", filter))
-        self.start = start
+        self.start: MessageId | None = None
         """Readers: where to start; ``None``: a durable subscription."""
-        rollback = check_number(
-            "start_message_from_rollback_seconds",
-            start_message_from_rollback_seconds,
-            0,
-            _SECONDS_MAX,
-        )
-        if rollback and start not in (MessageId.earliest, MessageId.latest):
-            raise InvalidArgument(
-                "start_message_from_rollback_seconds needs MessageId.earliest or MessageId.latest "
-                "to start from"
-            )
-        self.start_rollback_seconds = rollback
+        self.start_rollback_seconds = 0
         """Readers: start with messages published this many seconds ago instead; 0: use
         ``start``.
         """
         self.checkpoint_topic = ""
         """Readers: full name of the topic that keeps the reader's position; empty: none."""
+        self.replica = False
+        """Readers: whether any broker serves them, rather than the owner."""
+
+    def read_from(
+        self,
+        start: MessageId,
+        start_message_from_rollback_seconds: int = 0,
+        checkpoint_topic: str | None = None,
+        replica: bool = False,
+    ) -> Self:
+        """Make these the options of a reader. Raises ``InvalidArgument``, ``InvalidTopicName``."""
+        self.start = start
+        self.start_rollback_seconds = check_number(
+            "start_message_from_rollback_seconds",
+            start_message_from_rollback_seconds,
+            0,
+            _SECONDS_MAX,
+        )
+        if self.start_rollback_seconds and start not in (MessageId.earliest, MessageId.latest):
+            raise InvalidArgument(
+                "start_message_from_rollback_seconds needs MessageId.earliest or MessageId.latest "
+                "to start from"
+            )
         if checkpoint_topic is not None:
             self._keep_position(check_text("checkpoint_topic", checkpoint_topic))
         self.replica = check_flag("replica", replica)
-        """Readers: whether any broker serves them, rather than the owner."""
         if self.replica and self.is_read_compacted:
             raise InvalidArgument(
                 "replica=True and is_read_compacted=True do not go together, because only the "
@@ -246,6 +257,7 @@ class ConsumerOptions:
                 "the view and then the log, or is_read_compacted, and any broker serves the whole "
                 "log"
             )
+        return self
 
     def _add_filter(self, text: str) -> None:
         """Put the condition that messages must fulfil into the subscription's properties."""

@@ -19,7 +19,6 @@ import pulsarish.schema
 from pulsarish.client.messages.arguments import (
     asyncio_consumer_options,
     asyncio_reader_options,
-    consumer_options,
     reader_options,
 )
 from pulsarish.client.messages.consumer_options import ConsumerOptions
@@ -180,7 +179,7 @@ def _seen(options: Any) -> dict[str, object]:
     [
         (ClientOptions, pulsar.Client.__init__, (URL,)),
         (ProducerOptions, pulsar.Client.create_producer, ("t",)),
-        (consumer_options, pulsar.Client.subscribe, ("t", "s")),
+        (ConsumerOptions, pulsar.Client.subscribe, ("t", "s")),
         (asyncio_consumer_options, pulsar.asyncio.Client.subscribe, ("t", "s")),
         (reader_options, pulsar.Client.create_reader, ("t", pulsarish.MessageId.earliest)),
         (

@@ -56,7 +56,7 @@ def test_where_it_was_told_to_begin(
     start: MessageId, inclusive: bool, first: tuple[int, int, int], moves: bool
 ) -> None:
     place = ReaderPosition(
-        ConsumerOptions("t", "r", start=start, start_message_id_inclusive=inclusive),
+        ConsumerOptions("t", "r", start_message_id_inclusive=inclusive).read_from(start),
         queue(),
         persistent=True,
     )
@@ -68,7 +68,7 @@ def test_where_it_was_told_to_begin(
 def test_it_goes_on_after_what_its_program_took() -> None:
     incoming = queue()
     place = ReaderPosition(
-        ConsumerOptions("t", "r", start=MessageId.earliest), incoming, persistent=True
+        ConsumerOptions("t", "r").read_from(MessageId.earliest), incoming, persistent=True
     )
     incoming.add([entry(5)])
     assert incoming.open_next() is not None
@@ -83,7 +83,7 @@ def test_it_goes_on_after_what_its_program_took() -> None:
 
 def test_what_latest_meant_is_learned_once() -> None:
     place = ReaderPosition(
-        ConsumerOptions("t", "r", start=MessageId.latest), queue(), persistent=True
+        ConsumerOptions("t", "r").read_from(MessageId.latest), queue(), persistent=True
     )
     place.move_to(MessageId(-1, 4, 7), inclusive=False)
     assert not place.is_to_be_learned
@@ -93,7 +93,7 @@ def test_what_latest_meant_is_learned_once() -> None:
 def test_on_a_topic_that_keeps_nothing_there_is_no_place() -> None:
     incoming = queue()
     place = ReaderPosition(
-        ConsumerOptions("t", "r", start=MessageId.latest), incoming, persistent=False
+        ConsumerOptions("t", "r").read_from(MessageId.latest), incoming, persistent=False
     )
     incoming.add([entry(5)])
     assert incoming.open_next() is not None
@@ -118,9 +118,7 @@ def test_of_a_durable_subscription_the_broker_knows_the_place() -> None:
 
 
 def test_a_time_ago_is_said_until_a_place_is_known() -> None:
-    options = ConsumerOptions(
-        "t", "r", start=MessageId.latest, start_message_from_rollback_seconds=60
-    )
+    options = ConsumerOptions("t", "r").read_from(MessageId.latest, 60)
     place = ReaderPosition(options, queue(), persistent=True)
     command = pb.Subscribe()
     place.set_start(command)

@@ -12,9 +12,9 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import (
     asyncio_consumer_options,
     asyncio_reader_options,
-    consumer_options,
     reader_options,
 )
+from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.options import ClientOptions, ProducerOptions
 from pulsarish.client.messages.signatures import taking
 
@@ -36,7 +36,7 @@ class Program:
 
 def test_official_calls_by_position() -> None:
     shared = pulsarish.ConsumerType.Shared
-    assert consumer_options("t", "s", shared).consumer_type is shared
+    assert ConsumerOptions("t", "s", shared).consumer_type is shared
     assert Program().create_producer("t", "name").producer_name == "name"
     assert ClientOptions(URL, None, 5).operation_timeout_seconds == 5
 
