@@ -37,25 +37,35 @@ class CopyRate:
         # Low at first, or what copying takes by itself would never be seen.
         self.per_second = self._least if ratio else most
         self._began = now
-        self._bytes = 0
-        self._seconds = 0.0
-        # The least that a byte took, in this span of time and in the one before.
-        self._base = self._base_before = math.inf
+        # Of this round, by the size of batches in bits: the bytes, and what they took. A byte of a
+        # small batch takes longer, which says nothing of the bookies.
+        self._round: dict[int, tuple[int, float]] = {}
+        # The least that a byte of such a batch took, in this span of time and in the one before.
+        self._base: dict[int, float] = {}
+        self._base_before: dict[int, float] = {}
         self._base_until = now + _BASE_SECONDS
 
     def note(self, size_bytes: int, seconds: float, now: float) -> None:
-        """Note what was copied since the last call, and what its batches took together."""
-        self._bytes += size_bytes
-        self._seconds += seconds
-        if not self._ratio or not self._bytes or now < self._began + _ROUND_SECONDS:
+        """Note what was copied since the last call, mostly one batch, and what that took."""
+        if size_bytes:
+            before_bytes, before_seconds = self._round.get(size_bytes.bit_length(), (0, 0.0))
+            self._round[size_bytes.bit_length()] = (
+                before_bytes + size_bytes,
+                before_seconds + seconds,
+            )
+        if not self._ratio or not self._round or now < self._began + _ROUND_SECONDS:
             return
-        took = self._seconds / self._bytes
-        self._began, self._bytes, self._seconds = now, 0, 0.0
+        copied, self._round, self._began = self._round, {}, now
         if now >= self._base_until:
-            self._base_before, self._base = self._base, math.inf
+            self._base_before, self._base = self._base, {}
             self._base_until = now + _BASE_SECONDS
-        self._base = min(self._base, took)
-        is_slow = took > self._ratio * min(self._base, self._base_before)
+        took = at_best = 0.0
+        for bits, (copied_bytes, copied_seconds) in copied.items():
+            base = min(self._base.get(bits, math.inf), copied_seconds / copied_bytes)
+            self._base[bits] = base
+            took += copied_seconds
+            at_best += copied_bytes * min(base, self._base_before.get(bits, math.inf))
+        is_slow = took > self._ratio * at_best
         changed = self.per_second * (_SLOWER if is_slow else _FASTER)
         self.per_second = min(self._most, max(self._least, changed))
 

@@ -11,12 +11,14 @@ from pulsarish.model.errors import ConfigError
 MOST, BATCH = 32_000_000, 1_000_000
 
 
-def _run(rate: CopyRate, start: float, seconds: int, took: float) -> float:
+def _run(
+    rate: CopyRate, start: float, seconds: int, took: float, batch_bytes: int = BATCH
+) -> float:
     """Copy a batch each tenth of a second, each of which takes ``took``. Return the end."""
     now = start
     for _ in range(seconds * 10):
         now += 0.1
-        rate.note(BATCH, took, now)
+        rate.note(batch_bytes, took, now)
         rate.check()
     return now
 
@@ -42,6 +44,17 @@ def test_what_is_slow_for_minutes_is_what_the_disks_give() -> None:
     now = _run(rate, 0.0, 15, 0.02)
     now = _run(rate, now, 900, 0.05)
     assert rate.per_second == MOST
+
+
+def test_small_ledgers_after_large_ones_are_not_taken_for_slow_bookies() -> None:
+    """A byte of a small batch takes twenty times as long where nothing waits."""
+    rate = CopyRate(MOST, BATCH, 2.0, 0.0)
+    now = _run(rate, 0.0, 15, 0.02)
+    now = _run(rate, now, 15, 0.004, BATCH // 100)
+    assert rate.per_second == MOST
+    # That they wait, too, is still noticed.
+    _ = _run(rate, now, 15, 0.02, BATCH // 100)
+    assert rate.per_second == MOST / 8
 
 
 def test_one_batch_a_second_is_always_copied_as_far_as_the_rate_allows() -> None:
