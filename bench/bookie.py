@@ -41,6 +41,7 @@ MESSAGE_BYTES_MAX = 1 << 20
 UNANSWERED_MAX = 2
 AGAIN_ENTRIES = 3_000
 AGAIN_ROUNDS = 3
+FLUSH_SECONDS = 300.0
 
 
 def cpu_seconds(pid: int) -> float:
@@ -130,6 +131,13 @@ async def read(
 async def status_of(world: World, address: str) -> pb.StatusResponse:
     answer = await world.connections.call(address, "bookie.status", b"", timeout_seconds=5)
     return pb.StatusResponse.FromString(answer)
+
+
+async def until_flushed(world: World, address: str) -> None:
+    """Return once the write cache is on disk. Raises ``TimeoutError`` when that takes too long."""
+    async with asyncio.timeout(FLUSH_SECONDS):
+        while (await status_of(world, address)).write_cache_bytes:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.5)
 
 
 def log_reads(http_address: str) -> int:

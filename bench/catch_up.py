@@ -37,8 +37,8 @@ import uvloop
 
 import pulsarish
 import pulsarish.asyncio
-from bench.bookie import status_of
-from bench.measure import cpu_seconds, percentile, running_cluster
+from bench.bookie import status_of, until_flushed
+from bench.measure import cpu_seconds, percentile, running_cluster, wait_until
 from bench.steady import machine_busy_seconds, servers_from
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import FRAMED, MetadataStore, World
@@ -379,10 +379,7 @@ def of_bookie(settings: argparse.Namespace, size: int) -> Caught:
             instance_id = (await status_of(world, address)).instance_id
             ledgers = [BACKLOG_LEDGER, OTHER_LEDGER] if settings.mixed else [BACKLOG_LEDGER]
             await fill(address, instance_id, ledgers, size, count)
-            for _ in range(200):
-                if not (await status_of(world, address)).write_cache_bytes:
-                    break
-                await asyncio.sleep(0.5)
+            await until_flushed(world, address)
             return instance_id
 
         instance_id = uvloop.run(prepare())
@@ -416,8 +413,10 @@ def of_broker(settings: argparse.Namespace, size: int) -> Caught:
         producer.flush()
         client.close()
         http = f"127.0.0.1:{nodes['bookie'].http_port}"
-        while counter(http, "bookie_write_cache_size"):
-            time.sleep(0.5)
+        wait_until(
+            "the bookie has flushed its write cache",
+            lambda: not counter(http, "bookie_write_cache_size"),
+        )
         return measured(
             lambda stop: Helper(publish_to_broker, url, live, stop),
             lambda: Helper(_read_broker, url, topic, count),
@@ -434,7 +433,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("work", nargs="*", default=["bookie"], choices=[*WORK, []])
+    parser.add_argument("work", nargs="*", choices=[*WORK, []], help="bookie without")
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--sizes", type=int, nargs="*", default=[128 << 10, 4 << 10])
     parser.add_argument("--rounds", type=int, default=1)
@@ -443,8 +442,12 @@ def main() -> None:
     parser.add_argument("--bookie", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--broker", action="append", default=[], metavar="NAME=VALUE")
     settings = parser.parse_args()
+    if min(settings.sizes, default=0) < 1 or settings.gigabytes * 1e9 < max(settings.sizes):
+        parser.error("each of --sizes is at least 1, and --gigabytes no less than one entry")
+    if settings.rounds < 1:
+        parser.error("--rounds is at least 1")
     trees = {"before": settings.against, "now": None} if settings.against else {"now": None}
-    for work in settings.work:
+    for work in settings.work or ["bookie"]:
         for size in settings.sizes:
             rounds: dict[str, list[Caught]] = {name: [] for name in trees}
             for _ in range(settings.rounds):

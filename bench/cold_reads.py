@@ -195,10 +195,10 @@ WORK: dict[str, Callable[[Sequence[str]], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("work", nargs="*", default=list(WORK), choices=[*WORK, []])
+    parser.add_argument("work", nargs="*", choices=[*WORK, []], help="all without")
     parser.add_argument("--broker", action="append", default=[], metavar="NAME=VALUE")
     chosen = parser.parse_args()
-    for name in chosen.work:
+    for name in chosen.work or WORK:
         WORK[name](chosen.broker)
 
 

@@ -12,8 +12,8 @@ and that no send fails before its own time-out.
 
 from __future__ import annotations
 
+import argparse
 import signal
-import sys
 import threading
 import time
 from bisect import bisect_left
@@ -248,7 +248,11 @@ CASES = {
 
 
 def main() -> None:
-    for name in sys.argv[1:] or CASES:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="all without")
+    for name in parser.parse_args().cases or CASES:
         CASES[name]()
 
 

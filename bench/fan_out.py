@@ -539,7 +539,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("case", nargs="*", default=CASES)
+    parser.add_argument("case", nargs="*", choices=[*CASES, []], help="all without")
     sides = parser.add_mutually_exclusive_group()
     sides.add_argument("--against", type=Path, help="another source tree, measured in turn")
     sides.add_argument("--apache", type=Path, help="the unpacked distribution of Apache Pulsar")
@@ -550,7 +550,7 @@ def main() -> None:
         apache = None
         if arguments.apache is not None:
             apache = stack.enter_context(running_pulsar(arguments.apache.resolve()))
-        for case in arguments.case:
+        for case in arguments.case or CASES:
             print(compare(case, trees, apache, arguments.rounds), flush=True)
 
 

@@ -211,6 +211,8 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=20.0, help="seconds before the first row")
     parser.add_argument("--phase-seconds", type=float, default=60.0)
     options = parser.parse_args()
+    if options.topics < 1 or options.rate <= 0 or options.rollover_entries < 1:
+        parser.error("--topics and --rollover-entries are at least 1, and --rate is more than 0")
     print(
         f"{options.topics} topics, {options.rate:g} messages of {MESSAGE_BYTES} bytes a second "
         f"each, a roll-over every {options.rollover_entries / options.rate:g} s"

@@ -20,8 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -29,17 +27,12 @@ from typing import NamedTuple, cast
 
 import uvloop
 
-from bench.bookie import status_of
+from bench.bookie import status_of, until_flushed
 from bench.catch_up import SPAWN, Helper, Took, drop_page_cache, fill, own_world
-from bench.ledger import address_of
+from bench.ledger import address_of, connected
 from bench.measure import cpu_seconds, percentile, rss_bytes
 from pulsarish.ledger.bookie_states import GarbageState
-from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.ledger_store import LedgerStore
-from pulsarish.ledger.options import LedgerOptions
 from pulsarish.local_cluster.ports import free_ports
-from pulsarish.metadata.connect import connect
-from pulsarish.metadata.record_store import Records
 from pulsarish.model.ledger_metadata import (
     LedgerMetadata,
     LedgerPurpose,
@@ -47,9 +40,7 @@ from pulsarish.model.ledger_metadata import (
     PurposeKind,
     first_segments,
 )
-from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import FRAMED
-from pulsarish.runtime.world import production
 from pulsarish.wire.bookie import ReadItem, decode_read_response, encode_read
 
 GROUP = 50  # ledgers whose entries lie among each other
@@ -57,7 +48,7 @@ AT_ONCE = 200  # records stored in the metadata at a time
 STARTS = 3
 READ_SECONDS = 0.01
 BEFORE_SECONDS = 10.0
-FLUSH_POLLS = 200
+ROUND_SECONDS = 3_600.0
 DIRTY_BYTES = 30_000_000
 SETTINGS = (
     "gc_interval_seconds=36000",
@@ -175,30 +166,6 @@ def _times(found: list[float]) -> str:
     return " / ".join(f"{percentile(found, each) * 1000:.1f}" for each in (50, 99))
 
 
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[tuple[LedgerClient, LedgerStore]]:
-    outside = OutsideWork()
-    parts = production(outside=outside)
-    store = await connect(
-        url,
-        clock=parts.clock,
-        tasks=parts.tasks,
-        rng=parts.random,
-        files=parts.files,
-        open_index=parts.open_index,
-        outside=outside,
-    )
-    world = parts.world(store)
-    client = LedgerClient(world, LedgerOptions())
-    await client.start()
-    try:
-        yield client, LedgerStore(Records(store, world.clock, world.random), world.clock)
-    finally:
-        await client.close()
-        await store.close()
-        await parts.close()
-
-
 async def fill_ledgers(url: str, address: str, member: str, size: int, count: int, to: int) -> None:
     """Add closed ledgers 0 to ``to``, each with ``count`` entries of ``size`` bytes."""
     async with connected(url) as (_, store):
@@ -233,26 +200,19 @@ async def delete_ledgers(url: str, ledgers: list[int]) -> None:
             _ = await asyncio.gather(*(store.delete(each, 0) for each in page))
 
 
-async def until_flushed(address: str) -> None:
-    world = own_world()
-    for _ in range(FLUSH_POLLS):
-        if not (await status_of(world, address)).write_cache_bytes:
-            return
-        await asyncio.sleep(0.5)
-
-
 async def collect(url: str, member: str, pid: int) -> tuple[GarbageState, float, float]:
     """Return what one round did, the seconds that it took, and the most memory meanwhile, MiB."""
     async with connected(url) as (client, _):
         began, peak = time.perf_counter(), 0.0
         wanted = (await client.control.collect_garbage(member, begin=True)).wanted
-        while True:
-            state = await client.control.collect_garbage(member, begin=False)
-            peak = max(peak, rss_bytes(pid) / 2**20)
-            if state.ended >= wanted:
-                assert not state.failure, state.failure
-                return state, time.perf_counter() - began, peak
-            await asyncio.sleep(0.1)
+        async with asyncio.timeout(ROUND_SECONDS):
+            while True:
+                state = await client.control.collect_garbage(member, begin=False)
+                peak = max(peak, rss_bytes(pid) / 2**20)
+                if state.ended >= wanted:
+                    assert not state.failure, state.failure
+                    return state, time.perf_counter() - began, peak
+                await asyncio.sleep(0.1)
 
 
 async def _read_at_random(
@@ -321,7 +281,7 @@ def _measure(
     began = time.perf_counter()
     uvloop.run(fill_ledgers(url, address, member, size, count, ledgers))
     found.fill_seconds = time.perf_counter() - began
-    uvloop.run(until_flushed(address))
+    uvloop.run(until_flushed(own_world(), address))
     found.full_mib = rss_bytes(bookie.pid) / 2**20
     for number in range(STARTS):
         bookie.stop(signal.SIGTERM)
@@ -334,9 +294,11 @@ def _measure(
         drop_page_cache()
         found.dirty.append(bookie.start()[1])
         found.started_mib = rss_bytes(bookie.pid) / 2**20
-        uvloop.run(until_flushed(address))
+        uvloop.run(until_flushed(own_world(), address))
     paths = Path(bookie.settings[5].partition("=")[2], "index").rglob("*")
-    found.index_bytes = sum(each.stat().st_size for each in paths) / (count * ledgers)
+    found.index_bytes = sum(each.stat().st_size for each in paths if each.is_file()) / (
+        count * ledgers
+    )
     uvloop.run(collect(url, member, bookie.pid))  # the ledgers of dirty starts have no records
     _, found.idle_round_seconds, _ = uvloop.run(collect(url, member, bookie.pid))
     part = ledgers // options.parts
@@ -368,6 +330,10 @@ def main() -> None:
     )
     parser.add_argument("--bookie", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
+    if len(options.gigabytes) != len(options.ledgers):
+        parser.error("give as many --ledgers as --gigabytes")
+    if options.size < 1 or options.parts < 3 or min(options.ledgers, default=0) < options.parts:
+        parser.error("--size is at least 1, --parts at least 3, and no --ledgers below --parts")
     for gigabytes, ledgers in zip(options.gigabytes, options.ledgers, strict=True):
         with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory:
             found = measure(Path(directory), gigabytes, ledgers, options)

@@ -18,20 +18,23 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import get_args
 
 import uvloop
 
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata.connect import connect
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.loop import LoopCare
 from pulsarish.runtime.network.address_book import Transport
-from pulsarish.runtime.seams import World
 from pulsarish.runtime.world import production
 
 # name: (payload bytes, window, wanted entries a second, wanted p50 in ms)
@@ -200,11 +203,13 @@ def rss_bytes() -> int:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def run(arguments: argparse.Namespace, url: str, pids: list[int]) -> None:
-    outside = OutsideWork()
+@asynccontextmanager
+async def connected(
+    url: str, options: LedgerOptions | None = None, outside: OutsideWork | None = None
+) -> AsyncIterator[tuple[LedgerClient, LedgerStore]]:
+    """A client of the ledgers whose metadata are at ``url``."""
+    outside = outside or OutsideWork()
     parts = production(outside=outside)
-    care = LoopCare(outside)
-    care.start()
     store = await connect(
         url,
         clock=parts.clock,
@@ -214,18 +219,28 @@ async def run(arguments: argparse.Namespace, url: str, pids: list[int]) -> None:
         open_index=parts.open_index,
         outside=outside,
     )
-    world: World = parts.world(store)
-    client = LedgerClient(world, LedgerOptions(transport=arguments.transport))
+    world = parts.world(store)
+    client = LedgerClient(world, options or LedgerOptions())
     await client.start()
-    for name in arguments.case or (*CASES, *FAULTS):
-        if name in FAULTS:
-            await pause(client, name, 2 * arguments.seconds, pids[-1])
-        else:
-            await measure(client, name, arguments.seconds, arguments.window, pids)
-    await client.close()
-    care.stop()
-    await store.close()
-    await parts.close()
+    try:
+        yield client, LedgerStore(Records(store, world.clock, world.random), world.clock)
+    finally:
+        await client.close()
+        await store.close()
+        await parts.close()
+
+
+async def run(arguments: argparse.Namespace, url: str, pids: list[int]) -> None:
+    outside = OutsideWork()
+    care = LoopCare(outside)
+    care.start()
+    async with connected(url, LedgerOptions(transport=arguments.transport), outside) as (client, _):
+        for name in arguments.case or (*CASES, *FAULTS):
+            if name in FAULTS:
+                await pause(client, name, 2 * arguments.seconds, pids[-1])
+            else:
+                await measure(client, name, arguments.seconds, arguments.window, pids)
+        care.stop()
 
 
 def main() -> int:

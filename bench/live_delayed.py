@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.measure import wait_until
 from bench.standalone import Standalone
 from pulsarish import Client, ConsumerType
 from pulsarish.model.errors import PulsarishError
@@ -45,13 +46,15 @@ def publish(client: Client, due_ms: list[int]) -> None:
 def wait_for(server: Standalone, messages: int) -> None:
     """Wait until the broker knows of each message that it is delayed."""
     began = time.monotonic()
-    while True:
+
+    def is_indexed() -> bool:
         try:
-            if server.subscription(TOPIC, SUBSCRIPTION)["msgDelayed"] >= messages:
-                break
+            found: int = server.subscription(TOPIC, SUBSCRIPTION)["msgDelayed"]
         except (PulsarishError, KeyError):
-            pass  # it has just been started
-        time.sleep(0.2)
+            return False  # it has just been started
+        return found >= messages
+
+    wait_until("all messages are indexed", is_indexed, every_seconds=0.2)
     print(f"indexed      {time.monotonic() - began:12,.1f} s later", flush=True)
 
 

@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pulsarish.local_cluster.plan import plan_cluster
 from pulsarish.local_cluster.processes import Cluster
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+WAIT_SECONDS = 300.0
 
 
 @contextmanager
@@ -116,3 +118,18 @@ def percentile(values: Sequence[float], percent: float) -> float:
     """The value below which ``percent`` of the sorted values lie; 0 when there are none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] if ordered else 0.0
+
+
+def wait_until(
+    what: str,
+    is_true: Callable[[], bool],
+    *,
+    every_seconds: float = 0.1,
+    seconds: float = WAIT_SECONDS,
+) -> None:
+    """Return once a condition holds. Raises ``TimeoutError`` that says what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        time.sleep(every_seconds)

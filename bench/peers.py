@@ -8,11 +8,11 @@ other client waited.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import http.client
 import resource
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -301,7 +301,11 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    for name in sys.argv[1:] or ROWS:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rows", nargs="*", choices=[*ROWS, []], help="all without")
+    for name in parser.parse_args().rows or ROWS:
         measured(name)
 
 

@@ -23,17 +23,13 @@ from pathlib import Path
 import uvloop
 
 from bench.catch_up import SPAWN, Helper, Took, counter, publish_to_broker
-from bench.measure import cpu_seconds, percentile, pids_of, running_cluster
+from bench.ledger import connected
+from bench.measure import cpu_seconds, percentile, pids_of, running_cluster, wait_until
 from bench.steady import machine_busy_seconds, servers_from
 from pulsarish.admin import Admin
-from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.options import LedgerOptions
 from pulsarish.local_cluster.processes import Cluster
-from pulsarish.metadata.connect import connect
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
-from pulsarish.runtime.lanes import OutsideWork
-from pulsarish.runtime.world import production
 
 BOOKIES, WRITE_QUORUM, ACK_QUORUM = 5, 3, 2
 KILLED = "bookie-5"
@@ -114,41 +110,26 @@ HEAD = [
 
 async def write_ledgers(url: str, ensemble: int, size: int, count: int, ledgers: int) -> list[int]:
     """Write closed ledgers one after the other, each with ``count`` entries of ``size`` bytes."""
-    outside = OutsideWork()
-    parts = production(outside=outside)
-    store = await connect(
-        url,
-        clock=parts.clock,
-        tasks=parts.tasks,
-        rng=parts.random,
-        files=parts.files,
-        open_index=parts.open_index,
-        outside=outside,
-    )
-    client = LedgerClient(parts.world(store), LedgerOptions())
-    await client.start()
     payload, window, found = os.urandom(size), max(1, WINDOW_BYTES // size), []
-    for _ in range(ledgers):
-        load = Confirmed()
-        writer = await client.create(
-            ensemble_size=ensemble,
-            write_quorum=WRITE_QUORUM,
-            ack_quorum=ACK_QUORUM,
-            purpose=LedgerPurpose(PurposeKind.DIAGNOSTIC, "bench"),
-            listener=load,
-        )
-        for entry in range(count):
-            while entry - load.last > window and load.error is None:
-                load.wake.clear()
-                _ = await load.wake.wait()
-            if load.error is not None:
-                raise load.error
-            _ = writer.append(payload)
-        _ = await writer.close()
-        found.append(writer.ledger_id)
-    await client.close()
-    await store.close()
-    await parts.close()
+    async with connected(url) as (client, _):
+        for _ in range(ledgers):
+            load = Confirmed()
+            writer = await client.create(
+                ensemble_size=ensemble,
+                write_quorum=WRITE_QUORUM,
+                ack_quorum=ACK_QUORUM,
+                purpose=LedgerPurpose(PurposeKind.DIAGNOSTIC, "bench"),
+                listener=load,
+            )
+            for entry in range(count):
+                while entry - load.last > window and load.error is None:
+                    load.wake.clear()
+                    _ = await load.wake.wait()
+                if load.error is not None:
+                    raise load.error
+                _ = writer.append(payload)
+            _ = await writer.close()
+            found.append(writer.ledger_id)
     return found
 
 
@@ -165,15 +146,17 @@ def copied(cluster: Cluster) -> tuple[float, float]:
 
 def wait_until_copied(cluster: Cluster, ledgers: Sequence[int]) -> float:
     """Return when no ledger named the killed bookie any more."""
-    admin, until = Admin(cluster.admin_url()), time.monotonic() + END_SECONDS
-    left = list(ledgers)
-    while time.monotonic() < until:
+    admin, left = Admin(cluster.admin_url()), list(ledgers)
+
+    def are_all_copied() -> bool:
         while left and KILLED not in _members(admin, left[-1]):
             _ = left.pop()
-        if not left:
-            return time.monotonic()
-        time.sleep(POLL_SECONDS)
-    raise TimeoutError(f"not all copies were made in {END_SECONDS:g} s")
+        return not left
+
+    wait_until(
+        "all copies are made", are_all_copied, every_seconds=POLL_SECONDS, seconds=END_SECONDS
+    )
+    return time.monotonic()
 
 
 def _members(admin: Admin, ledger_id: int) -> set[str]:
@@ -199,8 +182,7 @@ def measure(cluster: Cluster, ensemble: int, options: argparse.Namespace) -> Mad
     time.sleep(WARM_SECONDS + BEFORE_SECONDS)
     killed = time.monotonic()
     _ = cluster.kill(KILLED)
-    while copied(cluster)[0] == 0:
-        time.sleep(POLL_SECONDS)
+    wait_until("a copy was made", lambda: copied(cluster)[0] > 0, every_seconds=POLL_SECONDS)
     began, pids = time.monotonic(), pids_of(cluster)
     busy, used = machine_busy_seconds(), cpu_seconds(pids)
     ended = wait_until_copied(cluster, ledgers)

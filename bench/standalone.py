@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bench.measure import wait_until
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.model.errors import PulsarishError, TopicNotFound
@@ -45,12 +46,12 @@ class Standalone:
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(words, stdout=log, stderr=log)
         began = time.monotonic()
-        while not self._answers():
-            assert self._process.poll() is None, (self._directory / "log").read_text()[-2_000:]
-            time.sleep(0.1)
+        wait_until("the server answers", self._answers)
         return time.monotonic() - began
 
     def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._directory / "log").read_text()[-2_000:]
         try:
             _ = self.admin().topics.stats("persistent://public/default/none")
         except TopicNotFound:

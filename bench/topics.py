@@ -24,6 +24,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 
 import pulsarish
@@ -35,6 +36,7 @@ from bench.measure import (
     percentile,
     rss_bytes,
     running_cluster,
+    wait_until,
 )
 from pulsarish.local_cluster.processes import Cluster
 
@@ -202,6 +204,10 @@ def creating() -> None:
 # A crowd of administrators beside the data path.
 
 
+def _all_ask(going: Synchronized[int]) -> bool:
+    return going.value == CROWD_PROCESSES
+
+
 def administrate(url: str, number: int, going: Synchronized[int], done: Synchronized[int]) -> None:
     """A process of callers that list, read statistics, create and delete, while ``going``: which
     counts the processes that have begun, and is negative in the end. It gives way to those whose
@@ -308,8 +314,7 @@ def crowding() -> None:
             for process in processes:
                 process.start()
             # What is measured is what they ask, not their own start.
-            while going.value < CROWD_PROCESSES:
-                time.sleep(0.1)
+            wait_until("all processes ask", partial(_all_ask, going))
             time.sleep(1)
             before = done.value
             crowded = publish_and_look(cluster, CROWD_SECONDS)
