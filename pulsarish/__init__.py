@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pulsarish.client.api.blocking_producer import Producer
     from pulsarish.client.api.table_view import TableView
     from pulsarish.client.api.tracing import trace_context
+    from pulsarish.client.api.worker import Worker
     from pulsarish.client.backoff import MultiplierRedeliveryBackoff
     from pulsarish.client.enums import (
         BatchingType,
@@ -185,6 +186,7 @@ __all__ = [
     "UnknownError",
     "UnsupportedVersionError",
     "Wildcard",
+    "Worker",
     "trace_context",
 ]
 
@@ -224,6 +226,7 @@ _MODULES = {
     "client.schemas.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
     "client.api.table_view": ("TableView",),
     "client.api.tracing": ("trace_context",),
+    "client.api.worker": ("Worker",),
     "client.messages.message_batch": ("MessageBatch",),
     "functions": ("Context", "Function", "IdentitySerDe", "PickleSerDe", "SerDe"),
     "runtime.client_loggers": ("ConsoleLogger", "FileLogger", "LoggerLevel"),

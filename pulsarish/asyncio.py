@@ -17,6 +17,7 @@ from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer as Consumer
 from pulsarish.client.api.asyncio_consumer import AsyncReader as Reader
 from pulsarish.client.api.asyncio_producer import AsyncProducer as Producer
+from pulsarish.client.api.asyncio_worker import AsyncWorker as Worker
 from pulsarish.client.api.service_source import ServiceSource, service_source
 from pulsarish.client.api.table_view import AsyncTableView as TableView
 from pulsarish.client.enums import (
@@ -60,6 +61,7 @@ __all__ = [
     "Reader",
     "RegexSubscriptionMode",
     "TableView",
+    "Worker",
 ]
 
 

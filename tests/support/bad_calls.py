@@ -263,6 +263,19 @@ BAD_CALLS = [
         lambda c: c.create_reader("t", MessageId.earliest, replica=True, is_read_compacted=True),
         "do not go together",
     ),
+    *(
+        BadCall("client.worker", lambda c, named=named: c.worker("t", "s", **named), words)
+        for named, words in (
+            ({"concurrency": 0}, "concurrency is 0.*1 or more"),
+            ({"concurrency": "8"}, "concurrency is '8'"),
+            ({"concurrency": 10_001}, "at most 10000, not 10001"),
+            ({"attempts_max": 1}, "attempts_max is 1.*2 or more"),
+            ({"retry_delay": 5}, "retry_delay is 5.*timedelta"),
+            ({"retry_delay": timedelta()}, "retry_delay is at least a millisecond"),
+            ({"dead_letter_topic": "d"}, "dead_letter_topic='d' needs attempts_max"),
+            ({"attempts_max": 3, "dead_letter_policy": None}, "dead_letter_policy: .*alone"),
+        )
+    ),
     BadCall("client.create_table_view", lambda c: c.create_table_view(5), "topic is 5"),
     BadCall(
         "client.create_table_view", lambda c: c.create_table_view("t", 5), "subscription_name is 5"

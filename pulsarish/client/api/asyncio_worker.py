@@ -55,8 +55,8 @@ class MakesAsyncWorkers:
             topic: as for ``subscribe``.
             subscription_name: the shared subscription; workers with the same one share the work.
             concurrency: how many messages are handled at a time.
-            attempts_max: after so many failures a message goes to the dead letters; ``None``: it
-                comes again until it is handled.
+            attempts_max: the number of failures after which a message goes to the dead letters;
+                ``None``: it comes again until it is handled.
             retry_delay: before the second attempt; twice as long before each further one, up to a
                 minute.
             dead_letter_topic: ``None``: ``TOPIC-SUBSCRIPTION-DLQ``.

@@ -10,7 +10,7 @@ import pytest
 
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import InvalidArgument, NotAllowedError
+from pulsarish.model.errors import NotAllowedError
 from pulsarish.testing import SimulatedCluster, simulate
 
 TOPIC = "persistent://public/default/orders"
@@ -188,22 +188,3 @@ def test_the_function_can_still_be_called() -> None:
         return await bill(await reader.read_next())
 
     assert simulate(scenario) == 1
-
-
-def test_wrong_arguments_are_named() -> None:
-    async def scenario(cluster: SimulatedCluster) -> None:
-        client = cluster.client()
-        for named, error, said in (
-            ({"concurrency": 0}, InvalidArgument, "concurrency"),
-            ({"concurrency": 10_001}, InvalidArgument, "at most 10000"),
-            ({"concurrency": "8"}, InvalidArgument, "concurrency"),
-            ({"attempts_max": 1}, InvalidArgument, "attempts_max"),
-            ({"retry_delay": 5}, InvalidArgument, "pass a timedelta"),
-            ({"retry_delay": timedelta()}, InvalidArgument, "at least a millisecond"),
-            ({"dead_letter_topic": "d"}, InvalidArgument, "needs attempts_max"),
-            ({"attempts_max": 3, "dead_letter_policy": None}, InvalidArgument, "this alone"),
-        ):
-            with pytest.raises(error, match=said):
-                client.worker(TOPIC, "billing", **named)  # type: ignore[arg-type]
-
-    simulate(scenario)

@@ -28,10 +28,16 @@ HEAD = encode_head(
 DATA = HEAD + b"x"
 
 
+class Lookup:
+    def next_owner(self, *_: object) -> str:
+        return ""
+
+
 class Parts:
     """What of a client a reader needs that is never opened."""
 
     clock = SystemClock()
+    lookup = Lookup()
 
 
 def test_what_was_lost_before_it_was_taken_is_waited_for_anew() -> None:
