@@ -334,6 +334,7 @@ class Soak:
         ]
 
     def _measured(self) -> Measured:
+        self._memory.stop()  # a sample that is added meanwhile would be half in the picture
         kinds = Counter(str(row["kind"]) for row in self._rows)
         topics = self._history.topics
         values = {
