@@ -545,6 +545,7 @@ class _Workload:
                 break
             await self._verify_all()
             if look == 0 and settings.crash_seconds:
+                await self._prove()
                 node.crash()
         self._raise_problems()
         if self._serving is not None:
@@ -554,6 +555,15 @@ class _Workload:
         if settings.wiped:
             await self._start_wiped()
         self._count()
+
+    async def _prove(self) -> None:
+        """Write until the journal proves that a flipped bit has damaged what was synced.
+
+        Where nothing was written after it, no bookie can tell it from a record that the power cut.
+        """
+        while (bookie := self._serving) is not None and not self._is_proved(bookie):
+            await self._create()
+            await self._add(self._ledgers[-1], 1)
 
     async def _check_logs(self) -> None:
         bookie = self._lives[self._node.incarnation]
