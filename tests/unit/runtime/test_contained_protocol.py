@@ -23,6 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[3] / "pulsarish"
 LOOP_CALLS = {
     "broker/subscriptions/subscriptions.py": "one topic's: contained",
     "client/api/asyncio_client.py": "one client's: a move to another cluster that fails is logged",
+    "client/api/asyncio_worker.py": "one worker's: forgets a task that ended, which does not raise",
     "client/api/traced_asyncio.py": "one send's: it ends a span, which does not raise",
     "security/basic_provider.py": "one credential's check: it only notes the outcome",
     "security/callers.py": "one credential's check: it only notes the outcome",
@@ -49,6 +50,7 @@ LOOP_CALLS = {
     "runtime/lanes.py": "the process's: results of a thread go to futures",
     "runtime/loop.py": "the process's own timers",
     "runtime/tasks.py": "the end of a task: this is what contains",
+    "testing/local_server.py": "asks the server to stop, which does not raise",
 }
 """Modules that have the event loop call something, and what an error there ends.
 
