@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -92,6 +93,19 @@ def test_a_stop_in_time_gives_back_what_is_not_done(client: Client) -> None:
     may_end.set()
 
 
+def test_the_function_may_end_its_worker(client: Client) -> None:
+    publish(client, "ended", 3)
+
+    @client.worker("ended", "s")
+    def handle(message: Message) -> None:
+        if message.data() == b"1":
+            assert not handle.stop()
+
+    handle.run()
+    assert handle.handled_count == 2
+    assert client.subscribe("ended", "s").receive(SECONDS_MAX * 1000).data() == b"2"
+
+
 PROGRAM = """
 import sys, time, pulsarish
 client = pulsarish.Client(sys.argv[1])
@@ -121,3 +135,20 @@ def test_a_signal_ends_the_program_after_what_is_worked_on(
         process.send_signal(number)
         assert process.stdout.read() == "done\nended after 1\n"
         assert process.wait(SECONDS_MAX) == 0
+
+
+def test_a_second_signal_ends_the_program_at_once(server: LocalServer, client: Client) -> None:
+    program = PROGRAM.replace("time.sleep(1)", "time.sleep(10_000)")
+    with subprocess.Popen(
+        [sys.executable, "-c", program, server.service_url], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        publish(client, "signalled", 1)
+        assert process.stdout.readline() == "began\n"
+        process.send_signal(signal.SIGTERM)
+        # The first one is noticed, and then the second one.
+        deadline = time.monotonic() + SECONDS_MAX
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS_MAX) == -signal.SIGTERM

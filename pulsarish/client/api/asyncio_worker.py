@@ -115,7 +115,7 @@ class AsyncWorker:
         self._idle.set()
         self._over = asyncio.Event()
         self.handled_count = 0
-        """Messages that the function has handled and that were acknowledged."""
+        """How many messages the function has handled."""
         self.failed_count = 0
         """How often the function has raised."""
 
@@ -138,15 +138,19 @@ class AsyncWorker:
         """Take no more messages, wait for those that are worked on, and close the consumer.
 
         What is not done in time is cancelled and delivered again. A second call does nothing.
+        Called by the function itself, it only begins: ``run``, or the end of ``async with``, does
+        the rest.
 
         Args:
             timeout_seconds: how long to wait; ``None``: as long as it takes.
 
         Returns whether all was done in time.
         """
+        self._over.set()
+        if asyncio.current_task() in self._running:
+            return False
         consumer = self._consumer
         if consumer is None or not self._own:
-            self._over.set()
             return True
         receiving, extending = self._own
         self._own = []
@@ -164,7 +168,6 @@ class AsyncWorker:
             for task in running:
                 task.cancel()
             extending.cancel()
-            self._over.set()
         if not in_time:
             _ = await asyncio.gather(*running, return_exceptions=True)
         await consumer.close()

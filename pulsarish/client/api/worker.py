@@ -101,6 +101,7 @@ class Worker:
         self._handle = handle
         self._options = options
         self._lock = threading.Lock()
+        self._local = threading.local()
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._running: dict[int, Message] = {}
@@ -111,7 +112,7 @@ class Worker:
         self._receiver: threading.Thread | None = None
         self._pool: ThreadPoolExecutor | None = None
         self.handled_count = 0
-        """Messages that the function has handled and that were acknowledged."""
+        """How many messages the function has handled."""
         self.failed_count = 0
         """How often the function has raised."""
 
@@ -135,7 +136,8 @@ class Worker:
         """Take no more messages, wait for those that are worked on, and close the consumer.
 
         What is not done in time is delivered again to another consumer, though the function may
-        still finish it here. A second call does nothing.
+        still finish it here. A second call does nothing. Called by the function itself, it only
+        begins: ``run``, or the end of ``with``, does the rest.
 
         Args:
             timeout_seconds: how long to wait; ``None``: as long as it takes.
@@ -143,6 +145,8 @@ class Worker:
         Returns whether all was done in time.
         """
         self._stopping.set()
+        if getattr(self._local, "is_at_work", False):
+            return False
         consumer, pool = self._consumer, self._pool
         if consumer is None or pool is None:
             return True
@@ -162,22 +166,31 @@ class Worker:
     def run(self) -> None:
         """Start, and work until SIGINT, SIGTERM or ``stop``; then finish what is worked on.
 
-        In a thread that is not the main one, signals are left to the program.
+        A second signal does what it does without a worker. In a thread that is not the main one,
+        signals are left to the program.
 
         Raises what ``start`` raises.
         """
         before: dict[signal.Signals, Any] = {}
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        def on_signal(*_: object) -> None:
+            self._stopping.set()
+            restore()
+
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                before[number] = signal.signal(number, lambda *_: self._stopping.set())
+                before[number] = signal.signal(number, on_signal)
         try:
             self.start()
             while not self._stopping.wait(_LOOK_SECONDS):
                 pass
             self.stop()
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            restore()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -199,7 +212,7 @@ class Worker:
         assert consumer is not None
         assert pool is not None
         while not self._stopping.is_set():
-            if not self._free.acquire(timeout=_LOOK_SECONDS):
+            if not self._free.acquire(timeout=_LOOK_SECONDS) or self._stopping.is_set():
                 continue
             try:
                 message = consumer.receive(timeout_millis=int(_LOOK_SECONDS * 1000))
@@ -222,6 +235,7 @@ class Worker:
         consumer = self._consumer
         assert consumer is not None
         failure: BaseException | None = None
+        self._local.is_at_work = True
         try:
             self._handle(message)
         except BaseException as error:  # noqa: BLE001 - the program's own code: logged, and tried again

@@ -188,3 +188,22 @@ def test_the_function_can_still_be_called() -> None:
         return await bill(await reader.read_next())
 
     assert simulate(scenario) == 1
+
+
+def test_the_function_may_end_its_worker() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        for _ in range(3):
+            await publish(cluster, 1)
+        handled = 0
+
+        @cluster.client().worker(TOPIC, "billing")
+        async def bill(_message: Message) -> None:
+            nonlocal handled
+            handled += 1
+            if handled == 2:
+                assert not await bill.stop()
+
+        await bill.run()
+        assert bill.handled_count == 2
+
+    simulate(scenario)
