@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from pulsarish import Client, Consumer, Producer
 from pulsarish.autorecovery.config import AutoRecoveryConfig
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.journal.journal_format import RecordType
@@ -290,3 +292,26 @@ def test_the_table_of_a_messages_life_is_the_one_that_is_tried() -> None:
     assert table() in (ROOT / "docs" / "guarantees.md").read_text(), (
         "copy what pulsarish.sim.workloads.message_life.table() returns"
     )
+
+
+def test_what_migration_names_is_there() -> None:
+    text = doc("migration.md")
+    holders = {"client": Client, "producer": Producer, "consumer": Consumer}
+    named = set(re.findall(r"\b(client|producer|consumer)\.(\w+)\(", _ours(text)))
+    assert len(named) > 12
+    missing = [f"{who}.{name}" for who, name in named if not hasattr(holders[who], name)]
+    assert missing == []
+    arguments = _arguments(Client.create_producer, Client.subscribe, Producer.send)
+    given = set(re.findall(r"`(\w+)=|[(, ](\w+)=", _ours(text)))
+    of_others = {"concurrency", "max_redeliver_count", "minutes"}
+    assert {a or b for a, b in given} <= arguments | of_others
+
+
+def _ours(text: str) -> str:
+    """Return the second column of all tables."""
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return "\n".join(cells[1] for cells in rows)
+
+
+def _arguments(*methods: Callable[..., object]) -> set[str]:
+    return {name for method in methods for name in inspect.signature(method).parameters}
