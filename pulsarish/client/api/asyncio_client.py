@@ -27,6 +27,7 @@ from pulsarish.client.api.service_source import Service, ServiceSource, checked_
 from pulsarish.client.api.table_view import AsyncTableView
 from pulsarish.client.checks import check_text
 from pulsarish.client.connection.broker_stream import StreamLimits
+from pulsarish.client.connection.cluster_of import is_of_other_cluster
 from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.context import ClientContext, retrying
 from pulsarish.client.connection.loop_bridge import InLoop, LoopBridge
@@ -244,6 +245,12 @@ class AsyncClient(MakesAsyncWorkers):
     async def _open_reading(
         self, options: ConsumerOptions
     ) -> tuple[MultiConsumer, ReaderCheckpoint | None]:
+        start = options.start
+        if start is not None and is_of_other_cluster(start.topic_name(), self._parts.cluster):
+            raise InvalidArgument(
+                f"the client has left the cluster of start_message_id {start}: begin at "
+                "MessageId.earliest or MessageId.latest, and seek to a time"
+            )
         options.subscription_name += f"{self._parts.random.getrandbits(40):010x}"
         if not options.checkpoint_topic:
             return await self._open_consuming(options), None

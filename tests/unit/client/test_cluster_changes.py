@@ -192,6 +192,8 @@ def test_no_seek_to_a_message_of_the_cluster_that_was_left() -> None:
         for place in (old.message_id(), last):
             with pytest.raises(InvalidArgument, match="has left the cluster of message"):
                 await consumer.seek(place)
+        with pytest.raises(InvalidArgument, match="has left the cluster of start_message_id"):
+            await client.create_reader("t", old.message_id())
         first = await received(consumer)
         assert first.data() == b"a"
         await received(consumer)
