@@ -42,7 +42,6 @@ _NLM_F_REQUEST: Final = 1
 _NETLINK_HEAD: Final = struct.Struct("=IHHII")  # length, type, flags, sequence, process
 _DIAG_REQUEST: Final = struct.Struct("=BBxxI")  # family, protocol, states
 _SOCKET_PORTS: Final = struct.Struct(">HH")  # its own, its peer's
-_LOOPBACK: Final = socket.inet_aton("127.0.0.1").ljust(16, b"\0")
 _ANY_SOCKET: Final = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)  # interface, no cookie
 _ANY_STATE: Final = 0xFFFFFFFF
 _INODE: Final = struct.Struct("=I")
@@ -58,6 +57,10 @@ _UNKNOWN: Final = ""
 """The source of connections that were closed before it was looked up. They pass to no node that is
 cut off from another one.
 """
+
+
+_End = tuple[str, int]
+"""Of a connection: an address of IPv4 and a port."""
 
 
 def _open_gate() -> asyncio.Event:
@@ -99,7 +102,7 @@ class Relay:
         target: str,
         target_port: int,
         links: Callable[[str], Link],
-        source_of: Callable[[int, int], str | None],
+        source_of: Callable[[_End, _End], str | None],
     ) -> None:
         self.target = target
         self.target_port = target_port
@@ -132,7 +135,7 @@ class Relay:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         source = self._source_of(
-            writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1]
+            writer.get_extra_info("peername"), writer.get_extra_info("sockname")
         )
         # One that has closed its end already may have sent something: ZooKeepers do, to be called
         # back.
@@ -324,23 +327,24 @@ class Relays:
         if isinstance(failure, Exception):
             raise failure
 
-    def _source(self, port: int, relay_port: int) -> str | None:
-        inode = _socket_inode(port, relay_port)
+    def _source(self, end: _End, relay_end: _End) -> str | None:
+        inode = _socket_inode(end, relay_end)
         if inode is None:
             return None
         wanted = f"socket:[{inode}]"
         return next((name for name, pid in self._pids().items() if _holds(pid, wanted)), None)
 
 
-def _socket_inode(port: int, peer_port: int) -> int | None:
-    """Ask the kernel for one socket: bound to ``port`` of loopback and connected to ``peer_port``.
+def _socket_inode(end: _End, peer: _End) -> int | None:
+    """Ask the kernel for one socket: bound to ``end`` and connected to ``peer``.
 
     Those of gRPC and Java are of IPv6 with mapped addresses, and are found, too. The tables in
     ``/proc/net`` say the same, but the kernel walks over all sockets of the machine for them: when
     many connections were opened again at once, the relay took longer for each than its client
     waited.
     """
-    ends = _SOCKET_PORTS.pack(port, peer_port) + _LOOPBACK + _LOOPBACK + _ANY_SOCKET
+    addresses = b"".join(socket.inet_aton(host).ljust(16, b"\0") for host, _port in (end, peer))
+    ends = _SOCKET_PORTS.pack(end[1], peer[1]) + addresses + _ANY_SOCKET
     asked = _DIAG_REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, _ANY_STATE) + ends
     head = _NETLINK_HEAD.pack(
         _NETLINK_HEAD.size + len(asked), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0

@@ -122,7 +122,7 @@ def test_others_are_not_isolated() -> None:
 
 async def hang_up(relays: Relays, port: int, data: bytes) -> None:
     """Send something and close the connection before the relay has looked who that was."""
-    relays._relays[0]._source_of = lambda _port, _relay_port: None
+    relays._relays[0]._source_of = lambda _end, _relay_end: None
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     writer.close()
@@ -169,6 +169,10 @@ def test_a_relay_at_another_address_listens_only_while_the_node_does() -> None:
         echo = Echo()
         server = await asyncio.start_server(echo.serve, sock=listener)
         await until(port, open_=True)
+        streams = await asyncio.open_connection("127.0.1.77", port)
+        await exchange(streams, b"hello")
+        assert [link.source for link in relays.links.values() if link.connections] == ["here"]
+        streams[1].close()
         server.close()
         await until(port, open_=False)
         await relays.stop()
@@ -240,12 +244,17 @@ def test_bytes_that_come_after_the_other_directions_end_are_nobodys() -> None:
     assert said == []
 
 
+# The relays of an ensemble have addresses of their own.
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.1.77"])
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_the_kernel_names_the_other_end_of_a_connection(family: socket.AddressFamily) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as client:
-        host, port = server.getsockname()
-        client.connect((host if family == socket.AF_INET else f"::ffff:{host}", port))
-        own_port = client.getsockname()[1]
-        inode = relay._socket_inode(own_port, port)
+def test_the_kernel_names_the_other_end_of_a_connection(
+    family: socket.AddressFamily, host: str
+) -> None:
+    with socket.create_server((host, 0)) as server, socket.socket(family) as client:
+        peer = server.getsockname()
+        client.connect(peer if family == socket.AF_INET else (f"::ffff:{host}", peer[1]))
+        accepted, end = server.accept()
+        accepted.close()
+        inode = relay._socket_inode(end, peer)
         assert os.readlink(f"/proc/self/fd/{client.fileno()}") == f"socket:[{inode}]"
-        assert relay._socket_inode(own_port, own_port) is None
+        assert relay._socket_inode(end, end) is None
