@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import Any, Protocol, Self
 
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.api.worker_options import EXTEND_SECONDS, WorkerOptions, worker_options
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import AlreadyClosed, NotAllowedError, PulsarishError
+from pulsarish.model.errors import CryptoError, NotAllowedError, PulsarishError
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Tasks
 
@@ -19,19 +19,18 @@ __all__ = ["AsyncWorker", "MakesAsyncWorkers"]
 
 _log = get_logger("client.worker")
 
-_PAUSE_SECONDS: Final = 1.0
+
+class _Subscribes(Protocol):
+    _parts: ClientContext
+
+    async def subscribe(self, *arguments: Any, **named: Any) -> AsyncConsumer: ...
 
 
 class MakesAsyncWorkers:
-    """A client, as far as workers need it."""
-
-    _parts: ClientContext
-
-    async def subscribe(self, *arguments: Any, **named: Any) -> AsyncConsumer:
-        raise NotImplementedError
+    """What a client has for workers."""
 
     def worker(
-        self,
+        self: _Subscribes,
         topic: Any,
         subscription_name: str,
         *,
@@ -114,6 +113,7 @@ class AsyncWorker:
         self._idle = asyncio.Event()
         self._idle.set()
         self._over = asyncio.Event()
+        self._failure: PulsarishError | None = None
         self.handled_count = 0
         """How many messages the function has handled."""
         self.failed_count = 0
@@ -155,21 +155,21 @@ class AsyncWorker:
         receiving, extending = self._own
         self._own = []
         receiving.cancel()
-        # What it took in this turn of the loop is worked on, too.
-        _ = await asyncio.gather(receiving, return_exceptions=True)
-        running = list(self._running)
         in_time = True
         try:
+            # What it took in this turn of the loop is worked on, too.
+            _ = await asyncio.gather(receiving, return_exceptions=True)
             async with self._clock.timeout(timeout_seconds):
                 await self._idle.wait()
         except TimeoutError:
             in_time = False
         finally:
-            for task in running:
+            undone = list(self._running)
+            for task in undone:
                 task.cancel()
             extending.cancel()
         if not in_time:
-            _ = await asyncio.gather(*running, return_exceptions=True)
+            _ = await asyncio.gather(*undone, return_exceptions=True)
         await consumer.close()
         return in_time
 
@@ -177,13 +177,16 @@ class AsyncWorker:
         """Start, and work until ``stop`` is called or the task is cancelled; then finish what is
         worked on.
 
-        Raises what ``start`` raises.
+        Raises what ``start`` raises, and why the consumer receives no more: the broker refuses it,
+        or it was closed.
         """
         await self.start()
         try:
             await self._over.wait()
         finally:
             await self.stop()
+        if self._failure is not None:
+            raise self._failure
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -201,23 +204,25 @@ class AsyncWorker:
     # -- in tasks of its own
 
     async def _receive(self, consumer: AsyncConsumer) -> None:
-        while True:
-            await self._free.acquire()
-            try:
-                message = await consumer.receive()
-            except AlreadyClosed as error:
-                _log.warning("worker ended", worker=self, reason=error)
-                self._over.set()
-                return
-            except PulsarishError as error:
-                _log.error("no message could be received", worker=self, reason=error)
-                self._free.release()
-                await self._clock.sleep(_PAUSE_SECONDS)
-                continue
-            task = self._tasks.spawn(self._work(consumer, message), name="worker message")
-            self._running[task] = message
-            self._idle.clear()
-            task.add_done_callback(self._done)
+        try:
+            while True:
+                await self._free.acquire()
+                try:
+                    message = await consumer.receive()
+                except CryptoError as error:
+                    _log.error("message not given to the worker", worker=self, reason=error)
+                    self._free.release()
+                    continue
+                task = self._tasks.spawn(self._work(consumer, message), name="worker message")
+                self._running[task] = message
+                self._idle.clear()
+                task.add_done_callback(self._done)
+        except PulsarishError as error:
+            # Closed or finally refused.
+            _log.error("worker ended", worker=self, reason=error)
+            self._failure = error
+        finally:
+            self._over.set()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         del self._running[task]

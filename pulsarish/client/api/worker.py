@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from pulsarish.client.api.blocking_consumer import Consumer
 from pulsarish.client.api.worker_options import EXTEND_SECONDS, WorkerOptions, worker_options
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import AlreadyClosed, NotAllowedError, PulsarishError, Timeout
+from pulsarish.model.errors import CryptoError, NotAllowedError, PulsarishError, Timeout
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["MakesWorkers", "Worker"]
@@ -21,17 +21,17 @@ _log = get_logger("client.worker")
 
 _LOOK_SECONDS: Final = 0.5
 """How long a stop, or a signal, may go unnoticed by a thread that waits."""
-_PAUSE_SECONDS: Final = 1.0
+
+
+class _Subscribes(Protocol):
+    def subscribe(self, *arguments: Any, **named: Any) -> Consumer: ...
 
 
 class MakesWorkers:
-    """A client, as far as workers need it."""
-
-    def subscribe(self, *arguments: Any, **named: Any) -> Consumer:
-        raise NotImplementedError
+    """What a client has for workers."""
 
     def worker(
-        self,
+        self: _Subscribes,
         topic: Any,
         subscription_name: str,
         *,
@@ -111,6 +111,7 @@ class Worker:
         self._consumer: Consumer | None = None
         self._receiver: threading.Thread | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._failure: PulsarishError | None = None
         self.handled_count = 0
         """How many messages the function has handled."""
         self.failed_count = 0
@@ -169,7 +170,8 @@ class Worker:
         A second signal does what it does without a worker. In a thread that is not the main one,
         signals are left to the program.
 
-        Raises what ``start`` raises.
+        Raises what ``start`` raises, and why the consumer receives no more: the broker refuses it,
+        or it was closed.
         """
         before: dict[signal.Signals, Any] = {}
 
@@ -191,6 +193,8 @@ class Worker:
             self.stop()
         finally:
             restore()
+        if self._failure is not None:
+            raise self._failure
 
     def __enter__(self) -> Self:
         return self.start()
@@ -211,25 +215,28 @@ class Worker:
         consumer, pool = self._consumer, self._pool
         assert consumer is not None
         assert pool is not None
-        while not self._stopping.is_set():
-            if not self._free.acquire(timeout=_LOOK_SECONDS) or self._stopping.is_set():
-                continue
-            try:
-                message = consumer.receive(timeout_millis=int(_LOOK_SECONDS * 1000))
-            except Timeout:
-                self._free.release()
-            except AlreadyClosed as error:
-                _log.warning("worker ended", worker=self, reason=error)
-                self._stopping.set()
-            except PulsarishError as error:
-                _log.error("no message could be received", worker=self, reason=error)
-                self._free.release()
-                self._stopping.wait(_PAUSE_SECONDS)
-            else:
-                with self._lock:
-                    self._numbers_count = number = self._numbers_count + 1
-                    self._running[number] = message
-                pool.submit(self._work, number, message)
+        try:
+            while not self._stopping.is_set():
+                if not self._free.acquire(timeout=_LOOK_SECONDS) or self._stopping.is_set():
+                    continue
+                try:
+                    message = consumer.receive(timeout_millis=int(_LOOK_SECONDS * 1000))
+                except Timeout:
+                    self._free.release()
+                except CryptoError as error:
+                    _log.error("message not given to the worker", worker=self, reason=error)
+                    self._free.release()
+                else:
+                    with self._lock:
+                        self._numbers_count = number = self._numbers_count + 1
+                        self._running[number] = message
+                    pool.submit(self._work, number, message)
+        except PulsarishError as error:
+            # Closed or finally refused.
+            _log.error("worker ended", worker=self, reason=error)
+            self._failure = error
+        finally:
+            self._stopping.set()
 
     def _work(self, number: int, message: Message) -> None:
         consumer = self._consumer

@@ -10,7 +10,7 @@ import pytest
 
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import NotAllowedError
+from pulsarish.model.errors import AlreadyClosed, NotAllowedError
 from pulsarish.testing import SimulatedCluster, simulate
 
 TOPIC = "persistent://public/default/orders"
@@ -205,5 +205,20 @@ def test_the_function_may_end_its_worker() -> None:
 
         await bill.run()
         assert bill.handled_count == 2
+
+    simulate(scenario)
+
+
+def test_a_worker_whose_client_is_closed_says_why_it_ends() -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
+        client = cluster.client()
+
+        async def handle(_message: Message) -> None: ...
+
+        running = asyncio.ensure_future(client.worker(TOPIC, "billing")(handle).run())
+        await asyncio.sleep(1)
+        await client.close()
+        with pytest.raises(AlreadyClosed):
+            await running
 
     simulate(scenario)
