@@ -114,6 +114,7 @@ class Dialer:
         Raises ``Unreachable`` when no process listens, ``StreamBroken`` with the reason, also when
         the proxy refuses.
         """
+        self.check(address)  # before a proxy connects to it
         proxy = self.proxy_for(address)
         tunnel = None if proxy is None else await _tunnel_to(address, proxy)
         try:

@@ -14,6 +14,7 @@ from pulsarish.runtime.network import dialing
 from pulsarish.runtime.network.dialing import Dialer
 from pulsarish.runtime.network.endpoints import ConnectionLimits
 from pulsarish.runtime.seams import StreamBroken, Unreachable
+from pulsarish.security.tls import TlsClientConfig
 from tests.support.plain_servers import closes, plain_server, refused_port
 
 LIMITS = ConnectionLimits(handshake_timeout_seconds=2.0)
@@ -106,3 +107,13 @@ def test_another_error_of_the_network_says_nothing_of_tls(
     found = failure_of("tls:127.0.0.1:6651")
     assert "127.0.0.1:6651 cannot be reached: " in str(found)
     assert "TLS" not in str(found)
+
+
+def test_no_proxy_connects_to_an_address_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def open_tunnel(*_: object) -> object:
+        raise AssertionError("the proxy is asked")
+
+    monkeypatch.setattr(dialing, "open_tunnel", open_tunnel)
+    dialer = Dialer(TlsClientConfig(is_required=True), ConnectionLimits(), tunnel="proxy:8080")
+    with pytest.raises(StreamBroken, match="an address without TLS, which this client requires"):
+        asyncio.run(dialer.connect_through("broker:6660", asyncio.Protocol))
