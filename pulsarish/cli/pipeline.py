@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import signal
-import threading
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from pulsarish.cli.groups import Group
 from pulsarish.cli.output import fail, say
 from pulsarish.cli.values import properties
 from pulsarish.runtime.extras import install_command
+from pulsarish.runtime.stop_flag import StopFlag
 
 if TYPE_CHECKING:
     from pulsarish.spark.pipelines.parts import Pipeline
@@ -134,7 +134,7 @@ def run(
 
     # These do not concern anything that pipelines use.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-    stop = threading.Event()
+    stop = StopFlag()
     options = cluster_options(found, url, admin_url, connection_profile)
     with session_of(found, master) as spark:
         # A first signal ends the run in order: the work in progress is finished or left for the
@@ -152,7 +152,7 @@ def run(
                 raise SystemExit(130)
 
 
-def _stopping(stop: threading.Event) -> Callable[[int, object], None]:
+def _stopping(stop: StopFlag) -> Callable[[int, object], None]:
     def arrived(_number: int, _frame: object) -> None:
         if stop.is_set():
             raise KeyboardInterrupt

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -122,13 +123,23 @@ print(f"ended after {handle.handled_count}", flush=True)
 """
 
 
+@contextmanager
+def program(text: str, server: LocalServer) -> Iterator[subprocess.Popen[str]]:
+    """Run a program; it has ended at the end, also when the test failed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", text, server.service_url], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_program_after_what_is_worked_on(
     server: LocalServer, client: Client, number: signal.Signals
 ) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, server.service_url], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with program(PROGRAM, server) as process:
         assert process.stdout is not None
         publish(client, "signalled", 1)
         assert process.stdout.readline() == "began\n"
@@ -138,10 +149,7 @@ def test_a_signal_ends_the_program_after_what_is_worked_on(
 
 
 def test_a_second_signal_ends_the_program_at_once(server: LocalServer, client: Client) -> None:
-    program = PROGRAM.replace("time.sleep(1)", "time.sleep(10_000)")
-    with subprocess.Popen(
-        [sys.executable, "-c", program, server.service_url], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with program(PROGRAM.replace("time.sleep(1)", "time.sleep(10_000)"), server) as process:
         assert process.stdout is not None
         publish(client, "signalled", 1)
         assert process.stdout.readline() == "began\n"

@@ -8,7 +8,6 @@ import csv
 import json
 import re
 import sys
-import threading
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from pyspark.sql import SparkSession
 import pulsarish
 import pulsarish.spark
 from pulsarish.local_cluster.processes import Cluster
+from pulsarish.runtime.stop_flag import StopFlag
 from pulsarish.spark.pipelines.nodes import InvalidPipeline
 from pulsarish.spark.pipelines.reading import read_pipeline
 from pulsarish.spark.pipelines.running import PipelineFailed, Runner
@@ -529,7 +529,7 @@ def test_a_pipeline_that_goes_on_until_it_is_stopped(site: Site) -> None:
     expected = sum(flight["origin"] == "EWR" for flight in site.flights)
 
     def until_all_came(runner: Runner) -> None:
-        stop = threading.Event()
+        stop = StopFlag()
         show = runner.show
 
         def shown(line: str) -> None:

@@ -14,13 +14,14 @@ from pulsarish.client.api.worker_options import EXTEND_SECONDS, WorkerOptions, w
 from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import CryptoError, NotAllowedError, PulsarishError, Timeout
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.stop_flag import StopFlag
 
 __all__ = ["MakesWorkers", "Worker"]
 
 _log = get_logger("client.worker")
 
 _LOOK_SECONDS: Final = 0.5
-"""How long a stop, or a signal, may go unnoticed by a thread that waits."""
+"""How long a stop may go unnoticed by the thread that receives."""
 
 
 class _Subscribes(Protocol):
@@ -102,7 +103,7 @@ class Worker:
         self._options = options
         self._lock = threading.Lock()
         self._local = threading.local()
-        self._stopping = threading.Event()
+        self._stopping = StopFlag()
         self._ended = threading.Event()
         self._running: dict[int, Message] = {}
         """What is worked on, by the number of its hand-out."""

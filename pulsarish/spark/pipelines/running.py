@@ -8,7 +8,6 @@ by one. Then those that read what the first have written, and so on.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pulsarish.model.errors import PulsarishError
+from pulsarish.runtime.stop_flag import StopFlag
 from pulsarish.spark.error_text import sentence
 from pulsarish.spark.pipelines.building import Builder
 from pulsarish.spark.pipelines.checking import inputs_of
@@ -81,7 +81,7 @@ class Runner:
     pipeline: Pipeline
     cluster: Mapping[str, str]
     show: Callable[[str], None]
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: StopFlag = field(default_factory=StopFlag)
     counts: dict[str, StreamCounts] = field(default_factory=dict)
     """Statistics of the streams, by the sink's name."""
 
