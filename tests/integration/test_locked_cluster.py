@@ -282,6 +282,7 @@ def test_a_program_goes_on_with_new_tokens_when_brokers_are_killed(
             message = consumer.receive(30_000)
             found.add(message.data())
             consumer.acknowledge(message)
+    cluster.wait_ready(cluster.nodes())
 
 
 def test_what_is_acknowledged_as_captured_is_there_when_owners_are_killed(
@@ -323,6 +324,7 @@ def test_what_is_acknowledged_as_captured_is_there_when_owners_are_killed(
         firsts = list(dict.fromkeys(found))
         assert firsts == list(range(5, 30))  # the position was kept
     admin.namespaces.remove_capture(NAMESPACE, "live")
+    cluster.wait_ready(cluster.nodes())
 
 
 def test_the_administration_wants_a_token(cluster: Cluster) -> None:
