@@ -397,18 +397,23 @@ class AsyncClient(MakesAsyncWorkers):
             check_text("subscription_name", subscription_name)
         chosen = check_schema(schema)
         names = await self.get_topic_partitions(topic)
-        readers = [
-            await self.create_reader(
-                name,
-                MessageId.earliest,
-                schema=chosen,
-                subscription_role_prefix=subscription_name,
-                is_read_compacted=True,
-            )
-            for name in names
-        ]
-        view = AsyncTableView(topic, subscription_name, readers, self._parts)
-        await view._fill()
+        readers: list[AsyncReader] = []
+        try:
+            for name in names:
+                reader = await self.create_reader(
+                    name,
+                    MessageId.earliest,
+                    schema=chosen,
+                    subscription_role_prefix=subscription_name,
+                    is_read_compacted=True,
+                )
+                readers.append(reader)
+            view = AsyncTableView(topic, subscription_name, readers, self._parts)
+            await view._fill()
+        except BaseException:
+            for reader in readers:
+                reader._consuming.shutdown(AlreadyClosed("the table view was not opened"))
+            raise
         return view
 
     async def get_topic_partitions(self, topic: str) -> list[str]:

@@ -124,7 +124,7 @@ class AsyncConsumer(_Receiving):
 
     async def batch_receive(self) -> list[Message]:
         """Return messages until the batch receive policy is satisfied; an empty list after its
-        timeout.
+        timeout. When it is cancelled, the messages so far come again with the next call.
         """
         policy = self._consuming.options.batch_receive_policy
         if self._may_receive is not None:
@@ -147,6 +147,9 @@ class AsyncConsumer(_Receiving):
             raise  # why the consumer is closed
         except TimeoutError:
             return messages
+        except asyncio.CancelledError:
+            self._inbox.put_back(messages)
+            raise
         return messages
 
     async def acknowledge(

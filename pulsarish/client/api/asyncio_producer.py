@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Self
@@ -12,7 +11,7 @@ from pulsarish.client.api.receiving import state_of
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
-from pulsarish.client.producer.topic_producer import Waiter
+from pulsarish.client.producer.topic_producer import TopicProducer, Waiter
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.result import Result
 
@@ -36,12 +35,24 @@ class _Sent(Waiter):
             self._future.set_exception(error)
 
 
+class _Room:
+    """Sends that wait for room in the queue of a partition, in the order of their calls."""
+
+    __slots__ = ("freed", "turns", "waiting_count")
+
+    def __init__(self) -> None:
+        self.turns = asyncio.Lock()
+        self.waiting_count = 0
+        self.freed = asyncio.Event()
+
+
 class AsyncProducer:
     """Publishes to a topic."""
 
     def __init__(self, publishing: PartitionedProducer) -> None:
         self._publishing = publishing
-        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
+        self._rooms: dict[TopicProducer, _Room] = {}
+        """Of each partition whose queue was full."""
         publishing.watch_room(self._freed)
 
     def topic(self) -> str:
@@ -79,7 +90,8 @@ class AsyncProducer:
         """Publish, wait until the message is stored, and return its id.
 
         Messages that are awaited together share a batch. ``expires_after`` and ``priority`` are as
-        in the blocking client. Raises ``Timeout`` (it may be stored or not),
+        in the blocking client. When it is cancelled, the message may be stored or not; while it
+        waits for room in the queue, it is not. Raises ``Timeout`` (it may be stored or not),
         ``ProducerQueueIsFull``, ``MessageTooBig``, ``AlreadyClosed`` or ``InvalidArgument``.
         """
         payload, extras, number = self._publishing.prepared(
@@ -96,10 +108,12 @@ class AsyncProducer:
             expires_after,
             priority,
         )
-        while (sent := self._add(payload, extras, number)) is None:
+        child = self._publishing.choose(payload, extras)
+        sent = self._add(child, payload, extras, number)
+        if sent is None:
             if not self._publishing.options.block_if_queue_full:
-                raise self._publishing.full(self._publishing.choose(payload, extras))
-            await self._room()
+                raise self._publishing.full(child)
+            sent = await self._add_in_turn(child, payload, extras, number)
         return await sent
 
     def send_soon(
@@ -112,34 +126,48 @@ class AsyncProducer:
         """
         in_order = self._publishing.in_order(extras) if extras else ()
         payload, beside, number = self._publishing.prepared(content, sequence_id, *in_order)
-        sent = self._add(payload, beside, number)
+        child = self._publishing.choose(payload, beside)
+        sent = self._add(child, payload, beside, number)
         if sent is None:
-            raise self._publishing.full(self._publishing.choose(payload, beside))
+            raise self._publishing.full(child)
         return sent
 
     def _add(
-        self, payload: bytes, extras: Extras | None, sequence_id: int | None
+        self, child: TopicProducer, payload: bytes, extras: Extras | None, sequence_id: int | None
     ) -> asyncio.Future[MessageId] | None:
-        """Queue a message; ``None`` when there is no room."""
-        future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
-        child = self._publishing.choose(payload, extras)
-        return (
-            future
-            if self._publishing.add(child, payload, _Sent(future), extras, sequence_id)
-            else None
-        )
+        """Queue a message; ``None`` when there is no room, or others wait for it."""
+        if self._rooms and child in self._rooms and self._rooms[child].waiting_count:
+            return None
+        return self._add_now(child, payload, extras, sequence_id)
 
-    async def _room(self) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting_for_room.append(turn)
-        await turn
+    def _add_now(
+        self, child: TopicProducer, payload: bytes, extras: Extras | None, sequence_id: int | None
+    ) -> asyncio.Future[MessageId] | None:
+        future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
+        is_added = self._publishing.add(child, payload, _Sent(future), extras, sequence_id)
+        return future if is_added else None
+
+    async def _add_in_turn(
+        self, child: TopicProducer, payload: bytes, extras: Extras | None, sequence_id: int | None
+    ) -> asyncio.Future[MessageId]:
+        """Queue a message once there is room, after those that wait already."""
+        room = self._rooms.setdefault(child, _Room())
+        room.waiting_count += 1
+        try:
+            async with room.turns:
+                while True:
+                    # Clear it before looking: what is freed afterwards sets it again.
+                    room.freed.clear()
+                    sent = self._add_now(child, payload, extras, sequence_id)
+                    if sent is not None:
+                        return sent
+                    await room.freed.wait()
+        finally:
+            room.waiting_count -= 1
 
     def _freed(self) -> None:
-        waiting = self._waiting_for_room
-        while waiting:
-            turn = waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+        for room in self._rooms.values():
+            room.freed.set()
 
     async def flush(self) -> None:
         """Wait until everything that was sent is stored or has failed."""

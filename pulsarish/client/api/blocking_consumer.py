@@ -175,25 +175,29 @@ class Consumer(_Receiving):
         messages: list[Message] = []
         size = 0
         ready, append = self._ready, messages.append
-        while True:
-            try:
-                while len(messages) < messages_max and size < bytes_max:
-                    message = ready.popleft()
-                    append(message)
-                    size += message.size()
-                return messages
-            except IndexError:
+        try:
+            while True:
                 try:
-                    following = self._next(deadline)
-                except CryptoError as error:
-                    if not messages:
-                        raise
-                    self._inbox.unreadable.appendleft(error)
+                    while len(messages) < messages_max and size < bytes_max:
+                        message = ready.popleft()
+                        append(message)
+                        size += message.size()
                     return messages
-            if following is None:
-                return messages
-            append(following)
-            size += following.size()
+                except IndexError:
+                    try:
+                        following = self._next(deadline)
+                    except CryptoError as error:
+                        if not messages:
+                            raise
+                        self._inbox.unreadable.appendleft(error)
+                        return messages
+                if following is None:
+                    return messages
+                append(following)
+                size += following.size()
+        except KeyboardInterrupt:
+            self._inbox.put_back(messages)
+            raise
 
     def acknowledge(self, message: Message | MessageId | Sequence[Message | MessageId]) -> None:
         """Acknowledge messages.

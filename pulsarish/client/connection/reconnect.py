@@ -80,13 +80,20 @@ class Reconnector:
     async def open(self, address: str = "") -> None:
         """Open for the first time, at ``address`` if the owner is known.
 
-        Raises the refusal, or ``Timeout``.
+        Raises the refusal, or ``Timeout``. When it is cancelled, nothing stays open.
         """
-        _ = self._parts.tasks.spawn(
+        running = self._parts.tasks.spawn(
             self._run_to_the_end(address), name=f"{self._what} {self._topic}"
         )
-        # Shielded: the task sets the future even when the caller no longer waits.
-        await asyncio.shield(self._opened)
+        try:
+            # Shielded: the task sets the future even when the caller no longer waits.
+            await asyncio.shield(self._opened)
+        except asyncio.CancelledError:
+            # An opening on its way is closed at the broker now: the next one must find the place
+            # free.
+            self.close()
+            _ = running.cancel()
+            raise
 
     def lost(self, moved_to: pb.BrokerAddresses | None = None) -> None:
         """Note that it is no longer open, and where the next owner is if the broker said so."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -58,6 +58,13 @@ class MessageQueue:
             if self.unreadable:
                 raise self.unreadable.popleft()
             return None
+
+    def put_back(self, messages: Sequence[Message]) -> None:
+        """Have messages come next that were taken and did not reach the program."""
+        with self.lock:
+            if self.failure is None:
+                self.ready.extendleft(reversed(messages))
+        self.arrived()
 
     def add_encrypted(self, place: str, error: CryptoError) -> None:
         """Raise ``error`` to the program in place of the message at ``place``.

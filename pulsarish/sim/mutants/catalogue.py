@@ -10,6 +10,7 @@ from typing import Final
 from pulsarish.sim.mutants.backups import BACKUP_MUTANTS
 from pulsarish.sim.mutants.balance import BALANCE_MUTANTS
 from pulsarish.sim.mutants.bookie_groups import GROUP_MUTANTS
+from pulsarish.sim.mutants.cancellations import CANCELLATION_MUTANTS
 from pulsarish.sim.mutants.captures import CAPTURE_MUTANTS
 from pulsarish.sim.mutants.cluster import CLUSTER_MUTANTS
 from pulsarish.sim.mutants.containment import CONTAINMENT_MUTANTS
@@ -56,6 +57,7 @@ _ALL: Final = (
     *LIFE_MUTANTS,
     *PRIORITY_MUTANTS,
     *LETTER_MUTANTS,
+    *CANCELLATION_MUTANTS,
     *NAMESAKE_MUTANTS,
     *READER_CHECKPOINT_MUTANTS,
     *CLUSTER_MUTANTS,

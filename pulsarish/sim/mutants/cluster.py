@@ -493,6 +493,7 @@ CLUSTER_MUTANTS: Final = (
         (),
         replacing(Placement, "moves", _stays_where_it_is_forbidden),
         _check_placement,
+        first=3,
     ),
     _mutant(
         "rules_read_once",
@@ -500,6 +501,7 @@ CLUSTER_MUTANTS: Final = (
         (),
         replacing(PlacementRules, "_run", _rules_read_once),
         _check_placement,
+        first=3,
     ),
     _mutant(
         "receipt_before_durable",
@@ -516,6 +518,7 @@ CLUSTER_MUTANTS: Final = (
         replacing(CursorStore, "load", _cursor_ledger_as_it_is),
         _check_sleeping,
         seeds=40,
+        first=10,
     ),
     _mutant(
         "older_tree_believed",
@@ -551,6 +554,7 @@ CLUSTER_MUTANTS: Final = (
         replacing(Deduplication, "failed", _never_rewound),
         _check_resumed,
         seeds=20,
+        first=6,
     ),
     _mutant(
         "served_without_a_session",
@@ -659,11 +663,13 @@ CLUSTER_MUTANTS: Final = (
         ),
         _check_fleeting,
         seeds=20,
+        first=3,
     ),
     _mutant(
         "resends_the_newest_first",
         "a client sends again what has no receipt in its order",
         (),
         replacing(SendQueue, "disconnected", _resends_the_newest_first),
+        first=1,
     ),
 )

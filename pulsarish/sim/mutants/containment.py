@@ -189,7 +189,7 @@ CONTAINMENT_MUTANTS: Final = (
         replacing(BookiePool, "_forgettable", _connected_streams_stay),
         _check_replaced,
         seeds=40,
-        first=20,
+        first=7,
     ),
     Mutant(
         "metadata_asked_past_records",

@@ -444,6 +444,7 @@ LEDGER_MUTANTS: Final = (
         (5,),
         replacing(Coverage, "covered", _one_answer_is_enough),
         "deletions",
+        first=7,
     ),
     _mutant(
         "confirmation_during_change",
@@ -465,6 +466,7 @@ LEDGER_MUTANTS: Final = (
         (3,),
         replacing(LedgerWriter, "_reread", _whatever_the_state),
         "pairs",
+        first=7,
     ),
     _mutant(
         "lac_of_what_is_sent",

@@ -250,12 +250,18 @@ def _unreadable_names_others(was: Any) -> object:
 
 
 def _mutant(
-    name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20
+    name: str,
+    removes: str,
+    rules: tuple[int, ...],
+    patch: Patch,
+    scenario: str,
+    seeds: int = 20,
+    first: int = 0,
 ) -> Mutant:
     def check(seed: int) -> None:
         run_repair(seed, REPAIR_SCENARIOS[scenario])
 
-    return Mutant(name, removes, rules, patch, check, seeds)
+    return Mutant(name, removes, rules, patch, check, seeds, first)
 
 
 REPAIR_MUTANTS: Final = (
@@ -265,6 +271,7 @@ REPAIR_MUTANTS: Final = (
         (3,),
         replacing(LedgerRepair, "_replace", _swing_first),
         "pairs",
+        first=4,
     ),
     _mutant(
         "copies_not_awaited",
@@ -280,6 +287,7 @@ REPAIR_MUTANTS: Final = (
         replacing(Copier, "_copy_batch", _skip_unreadable),
         "pairs",
         seeds=40,
+        first=8,
     ),
     _mutant(
         "member_taken_for_whole",
@@ -288,6 +296,7 @@ REPAIR_MUTANTS: Final = (
         replacing(Copier, "_good_until", _taken_for_whole),
         "crashes",
         seeds=40,
+        first=21,
     ),
     _mutant(
         "only_ends_are_audited",

@@ -363,12 +363,18 @@ def _copy_left_behind(_was: object) -> object:
 
 
 def _mutant(
-    name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20
+    name: str,
+    removes: str,
+    rules: tuple[int, ...],
+    patch: Patch,
+    scenario: str,
+    seeds: int = 20,
+    first: int = 0,
 ) -> Mutant:
     def check(seed: int) -> None:
         run_storage(seed, STORAGE_SCENARIOS[scenario])
 
-    return Mutant(name, removes, rules, patch, check, seeds)
+    return Mutant(name, removes, rules, patch, check, seeds, first)
 
 
 STORAGE_MUTANTS: Final = (
@@ -547,6 +553,7 @@ STORAGE_MUTANTS: Final = (
         (12,),
         replacing(GarbageCollector, "_delete_ledgers", _metadata_asked_first),
         "metadata",
+        first=12,
     ),
     _mutant(
         "garbage_without_point_read",
