@@ -65,9 +65,9 @@ def test_each_fault_comes_to_a_node_that_is_there(seed: int) -> None:
         assert 0 < fault.seconds <= 40
 
 
-@given(seed=st.integers(0, 10_000))
-def test_each_kind_comes_on_nodes_of_each_role(seed: int) -> None:
-    faults = drawn(seed)
+def test_each_kind_comes_on_nodes_of_each_role() -> None:
+    # Of several seeds: a single one may leave a role out.
+    faults = [fault for seed in range(5) for fault in drawn(seed)]
     assert {fault.kind for fault in faults} == set(FaultKind)
     anywhere = (FaultKind.KILL, FaultKind.PAUSE, FaultKind.CUT)
     roles = {fault.node.partition("-")[0] for fault in faults if fault.kind in anywhere}
