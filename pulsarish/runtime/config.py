@@ -24,6 +24,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -332,8 +333,8 @@ def _unknown(name: str, given: _Given, fields: Mapping[str, _Field], listing: st
 
 def check(config: msgspec.Struct) -> None:
     """Check that the options fit each other. Raises ``ConfigError``."""
-    for field in msgspec.structs.fields(config):
-        value = getattr(config, field.name)
+    for name in config.__struct_fields__:
+        value = getattr(config, name)
         if isinstance(value, msgspec.Struct):
             check(value)
     validate = getattr(config, "validate", None)
@@ -344,7 +345,13 @@ def check(config: msgspec.Struct) -> None:
 # Inspect the class.
 
 
-def _fields(cls: type[msgspec.Struct], above: tuple[str, ...] = ()) -> Iterator[_Field]:
+@cache
+def _fields(cls: type[msgspec.Struct]) -> tuple[_Field, ...]:
+    """Return the options of a class. A start reads them several times."""
+    return tuple(_inspect(cls, ()))
+
+
+def _inspect(cls: type[msgspec.Struct], above: tuple[str, ...]) -> Iterator[_Field]:
     for field in msgspec.structs.fields(cls):
         info = inspect.type_info(field.type)
         meaning, is_dynamic = "", False
@@ -354,7 +361,7 @@ def _fields(cls: type[msgspec.Struct], above: tuple[str, ...] = ()) -> Iterator[
             info = info.type
         path = (*above, field.encode_name)
         if isinstance(info, inspect.StructType):
-            yield from _fields(info.cls, path)
+            yield from _inspect(info.cls, path)
             continue
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
