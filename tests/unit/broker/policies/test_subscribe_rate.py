@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pulsarish.broker.clients.commands import Subscribe
 from pulsarish.broker.clients.meters import Meter
