@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
@@ -12,7 +11,6 @@ from pulsarish.metadata.process import start_node
 from pulsarish.runtime.cluster_members import member_credentials
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
-from pulsarish.runtime.network.https import read_https
 from pulsarish.runtime.network.open_ports import open_options, warn_of_open_ports
 from pulsarish.runtime.usage import usage
 from pulsarish.runtime.world import Production
@@ -36,7 +34,7 @@ def authenticator_of(config: BrokerConfig, parts: Production) -> Authenticator:
         return parts.lanes.get(_LANE).run(job)
 
     def fetch(url: str) -> Awaitable[bytes]:
-        return parts.lanes.get(_ISSUERS_LANE).run(partial(read_https, url))
+        return parts.lanes.get(_ISSUERS_LANE).run(lambda: _read_https(url))
 
     return make_authenticator(
         config,
@@ -46,6 +44,13 @@ def authenticator_of(config: BrokerConfig, parts: Production) -> Authenticator:
         salt=parts.random.randbytes(SALT_BYTES),
         on_problem=lambda problem: _log.warning("a check of credentials failed", reason=problem),
     )
+
+
+def _read_https(url: str) -> bytes:
+    # Imported here: only a broker with issuers of tokens needs the modules of HTTP behind it.
+    from pulsarish.runtime.network.https import read_https
+
+    return read_https(url)
 
 
 def open_broker_options(config: BrokerConfig) -> list[str]:

@@ -17,10 +17,11 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.main import authenticator_of, open_broker_options
 from pulsarish.local_cluster.security_files import SecurityFiles
 from pulsarish.metadata import paths
-from pulsarish.metadata.connect import open_local, parse_metadata_url
+from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.metadata.daemon.config import MetadataConfig
 from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.metadata.damage import what_may_be_lost
+from pulsarish.metadata.local import open_local
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.tree.local import LocalTree
@@ -236,7 +237,7 @@ class _ServedTree:
 
 async def _open_tree(configs: StandaloneConfigs, parts: Production) -> LocalTree:
     return await open_local(
-        parse_metadata_url(configs.metadata_url),
+        parse_metadata_url(configs.metadata_url).directory,
         clock=parts.clock,
         tasks=parts.tasks,
         rng=parts.random,

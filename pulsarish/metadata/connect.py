@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulsarish.metadata.access import NO_ACCESS, MetadataAccess
-from pulsarish.metadata.damage import check_cut_is_finished, open_tree
-from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.tree.nodes import path_is_valid
-from pulsarish.metadata.tree.tree import Tree
 from pulsarish.model.errors import ConfigError, MetadataUnavailable
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, MetadataStore, Tasks
 
-__all__ = ["MetadataUrl", "connect", "open_local", "parse_metadata_url"]
+__all__ = ["MetadataUrl", "connect", "parse_metadata_url"]
 
 _log = get_logger("metadata")
 
@@ -66,29 +63,6 @@ def parse_metadata_url(url: str) -> MetadataUrl:
             raise ConfigError(f"metadata_url {url!r} is not understood: {_EXAMPLES}")
 
 
-async def open_local(
-    url: MetadataUrl,
-    *,
-    clock: Clock,
-    tasks: Tasks,
-    rng: random.Random,
-    files: Files,
-    open_index: Callable[[str], Awaitable[KeyValueIndex]],
-) -> LocalTree:
-    """Open the tree of ``memory:`` or ``embedded:DIR``, for a process that gives each of several
-    nodes a store of it.
-
-    Raises ``Locked`` when another process has the directory, ``CorruptData``.
-    """
-    assert url.kind in ("memory", "embedded")
-    if url.kind == "memory":
-        return await LocalTree.open(None, Tree(), clock, tasks, rng)
-    await files.lock(url.directory)
-    await check_cut_is_finished(files, url.directory)
-    index, tree = await open_tree(open_index, url.directory)
-    return await LocalTree.open(index, tree, clock, tasks, rng)
-
-
 async def connect(
     url: str,
     *,
@@ -110,12 +84,15 @@ async def connect(
     """
     parsed = parse_metadata_url(url)
     _check_access(url, parsed, access)
+    # Imported here: what keeps a tree itself needs no kazoo with its threads, and no other process
+    # needs the tree.
     if parsed.kind != "zk":
+        from pulsarish.metadata.local import open_local
+
         local = await open_local(
-            parsed, clock=clock, tasks=tasks, rng=rng, files=files, open_index=open_index
+            parsed.directory, clock=clock, tasks=tasks, rng=rng, files=files, open_index=open_index
         )
         return await local.new_store(closes_tree=True)
-    # Imported here: a simulated node or standalone must not need kazoo and its threads.
     from pulsarish.metadata.zookeeper.store import ZooKeeperSettings, ZooKeeperStore
 
     store = ZooKeeperStore(

@@ -11,7 +11,6 @@ from pulsarish.runtime.connections import NodeConnections
 from pulsarish.runtime.files import LocalFiles
 from pulsarish.runtime.lanes import Lanes, OutsideWork
 from pulsarish.runtime.network.endpoints import ConnectionLimits
-from pulsarish.runtime.rocks.index import open_rocks_index
 from pulsarish.runtime.seams import Clock, KeyValueIndex, MetadataStore, World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.security.credentials import CredentialsSource, no_credentials
@@ -82,6 +81,9 @@ def production(
     clock = SystemClock()
 
     async def open_index(directory: str) -> KeyValueIndex:
+        # Imported here: brokers and proxies have no index, and need no RocksDB.
+        from pulsarish.runtime.rocks.index import open_rocks_index
+
         return await open_rocks_index(
             directory,
             # A thread for each index: a slow sync of one must not hold up another's reads.

@@ -14,7 +14,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.metadata.connect import open_local, parse_metadata_url
+from pulsarish.metadata.local import open_local
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.world import production
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -29,7 +29,7 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
     async def scenario() -> None:
         parts = production(outside=OutsideWork())
         tree = await open_local(
-            parse_metadata_url("memory:"),
+            "",
             clock=parts.clock,
             tasks=parts.tasks,
             rng=parts.random,

@@ -25,7 +25,7 @@ from kazoo.client import KazooClient
 
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.local_cluster.zookeeper_words import server_mode
-from pulsarish.metadata.connect import connect, open_local, parse_metadata_url
+from pulsarish.metadata.connect import connect, parse_metadata_url
 from pulsarish.metadata.daemon.config import MetadataConfig
 from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.metadata.daemon.zookeeper_server import (
@@ -34,6 +34,7 @@ from pulsarish.metadata.daemon.zookeeper_server import (
     write_configuration,
     zookeeper_command,
 )
+from pulsarish.metadata.local import open_local
 from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.zookeeper.store import ZooKeeperStore
 from pulsarish.model.errors import ConfigError
@@ -210,7 +211,7 @@ def _run_local(url_of: Callable[[str], str], scenario: Scenario) -> None:
         async def run() -> None:
             node = production()
             local = await open_local(
-                parse_metadata_url(url_of(directory)),
+                parse_metadata_url(url_of(directory)).directory,
                 clock=node.clock,
                 tasks=node.tasks,
                 rng=random.Random(1),

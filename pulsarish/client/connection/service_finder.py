@@ -8,7 +8,6 @@ of Apache Pulsar has none, and is named as such.
 from __future__ import annotations
 
 import base64
-import http.client
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -293,11 +292,14 @@ class _Received:
 
 def _http_answer(at: str, received: bytes) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers with names in lower case, and body. Raises ``StreamBroken``."""
-    answer = http.client.HTTPResponse(cast("Any", _Received(received)))
+    # Imported here: few clients ask by HTTP, and all would wait for the modules of mail behind it.
+    from http.client import HTTPException, HTTPResponse
+
+    answer = HTTPResponse(cast("Any", _Received(received)))
     try:
         answer.begin()
         body = answer.read()
-    except (http.client.HTTPException, OSError, ValueError) as error:
+    except (HTTPException, OSError, ValueError) as error:
         raise StreamBroken(f"{at} gives an answer of HTTP that cannot be read: {error!r}") from None
     return answer.status, {name.lower(): value for name, value in answer.getheaders()}, body
 
