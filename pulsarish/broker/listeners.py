@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.model.errors import ConfigError, InvalidArgument, NotFound, ServiceNotReady
@@ -59,8 +60,7 @@ _ENTRY: Final = re.compile(
 _PORT_MAX: Final = 65_535
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerPlan:
+class ListenerPlan(msgspec.Struct, frozen=True):
     """One listener: what it binds and what clients get.
 
     Empty: it has no port of its own, or does not serve that protocol.
@@ -207,8 +207,7 @@ def plan_listeners(
     return tuple(plans)
 
 
-@dataclass(frozen=True, slots=True)
-class SharedAddress:
+class SharedAddress(msgspec.Struct, frozen=True):
     """An address on which several brokers of a machine listen together, and what it speaks."""
 
     listener: str

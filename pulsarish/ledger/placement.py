@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.model.errors import NotEnoughBookies, NotEnoughDomains
@@ -41,8 +42,7 @@ _WEIGHT_MAX: Final = 3
 _SEARCH_STEPS_MAX: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A bookie that is registered as writable. ``healthy`` is false while it is in quarantine.
 
     Domains of one level are the same when their names are. An empty name is not known.
@@ -59,8 +59,7 @@ class Candidate:
     group: str = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementRules:
+class PlacementRules(msgspec.Struct, frozen=True):
     """How many distinct domains the members of each write quorum must lie in.
 
     A write quorum of fewer members needs only as many domains. ``enforced``: what breaks a rule is
@@ -101,8 +100,7 @@ class PlacementRules:
 _NO_RULES: Final = PlacementRules()
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(msgspec.Struct, frozen=True):
     """A write quorum whose ``members`` lie in ``found`` domains of a level, and ``wanted`` are
     asked for.
     """
@@ -113,8 +111,7 @@ class Violation:
     wanted: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ensemble:
+class Ensemble(msgspec.Struct, frozen=True):
     members: tuple[str, ...]
     write_quorum: int
     below_policy: bool
@@ -204,8 +201,7 @@ def _clashes(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
+class _Judge(msgspec.Struct, frozen=True):
     """Compares ensembles with the same quorums and rules: the lesser cost is the better one."""
 
     write_quorum: int

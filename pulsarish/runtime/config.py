@@ -23,7 +23,6 @@ import json
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -61,8 +60,7 @@ DYNAMIC: Final[dict[str, object]] = {"dynamic": True}
 """What ``Meta(extra=DYNAMIC)`` of an option says: it can change while the process runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """One option of a process, as the documentation shows it."""
 
     name: str
@@ -77,8 +75,7 @@ class Option:
     """Whether it can change while the process runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True):
     path: tuple[str, ...]
     annotation: Any
     info: inspect.Type
@@ -92,8 +89,7 @@ class _Field:
         return ".".join(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
+class _Given(msgspec.Struct, frozen=True):
     """A value that an operator set.
 
     ``text``: still a string, to be converted to the field's type.

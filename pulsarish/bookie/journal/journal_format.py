@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+import msgspec
 from google_crc32c import extend
 
 from pulsarish.model.errors import CorruptData
@@ -79,8 +79,7 @@ _NO_KEY: Final = 0
 assert HEAD_SIZE == 40
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRecord:
+class JournalRecord(msgspec.Struct, frozen=True):
     file_id: int
     offset: int
     type: RecordType
@@ -90,8 +89,7 @@ class JournalRecord:
     end: int  # the offset after it
 
 
-@dataclass(frozen=True, slots=True)
-class ScanEnd:
+class ScanEnd(msgspec.Struct, frozen=True):
     """Where the journal ends.
 
     ``torn``: bytes other than zeroes follow, to be cut off. They are of a torn record, or of the
@@ -225,8 +223,7 @@ def _records_behind(data: bytes, offset: int, file_id: int, key: int) -> Iterato
             end = record.end
 
 
-@dataclass(frozen=True, slots=True)
-class JournalGap:
+class JournalGap(msgspec.Struct, frozen=True):
     """A part of a file, from ``offset`` to ``end``, in which no record can be read."""
 
     file_id: int

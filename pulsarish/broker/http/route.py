@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -70,8 +69,7 @@ class Lane(Enum):
     ADMIN = "admin"
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A parameter of the path (its name is in braces there) or of the query.
 
     ``kind`` is ``str``, ``int`` or ``bool``.
@@ -137,14 +135,13 @@ AFTER: Final = Parameter(
 )
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     """A request with its route found and its parameters and body checked."""
 
     request: HttpRequest
     listener: str
     """The listener that the client connected to: it can reach the addresses of this listener."""
-    values: Mapping[str, str | int | bool] = field(default_factory=dict)
+    values: Mapping[str, str | int | bool] = msgspec.field(default_factory=dict)
     body: Any = None
     """The body in the type that the route declares; ``None`` without a body."""
     identity: Identity = UNCHECKED
@@ -197,8 +194,7 @@ NOTHING: Final = object()
 """Answer type of a route whose success is 204 without a body."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """The declaration of a route.
 
     ``pattern`` is a path with names in braces. These are texts, unless a parameter of that name

@@ -24,8 +24,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from pulsarish.broker.ownership.bundles import Bundle
 
@@ -43,8 +44,7 @@ _SMOOTHING_SECONDS: Final = 60.0
 _SETTLE_SECONDS: Final = 60.0  # until meters are right again after a change of owner
 
 
-@dataclass(frozen=True, slots=True)
-class BalanceLimits:
+class BalanceLimits(msgspec.Struct, frozen=True):
     """Limits for moves.
 
     Args:
@@ -69,8 +69,7 @@ class BalanceLimits:
         return self.start / 2
 
 
-@dataclass(frozen=True, slots=True)
-class BundleLoad:
+class BundleLoad(msgspec.Struct, frozen=True):
     """Load of a bundle. ``sessions`` are producers and consumers; rates are in plus out, per
     second.
     """
@@ -90,8 +89,7 @@ class BundleLoad:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLoad:
+class BrokerLoad(msgspec.Struct, frozen=True):
     """Load of a broker instance.
 
     ``cpu`` is the CPU time of its process as a share of one core. ``takes`` is false while it
@@ -104,8 +102,7 @@ class BrokerLoad:
     bundles: Mapping[Bundle, BundleLoad]
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """A bundle that should move from the broker instance ``source`` to ``destination``."""
 
     bundle: Bundle
@@ -113,8 +110,7 @@ class Move:
     destination: str
 
 
-@dataclass(slots=True)
-class _Bundle:
+class _Bundle(msgspec.Struct):
     owner: str
     work: float
     topics: int
@@ -126,8 +122,7 @@ class _Bundle:
         return 1 + self.topics
 
 
-@dataclass(slots=True)
-class _Broker:
+class _Broker(msgspec.Struct):
     bundles: dict[Bundle, _Bundle]
     takes: bool = True
     work: float = 0.0
@@ -137,8 +132,7 @@ class _Broker:
     noted_at: float = -math.inf
 
 
-@dataclass(slots=True)
-class _Side:
+class _Side(msgspec.Struct):
     """A broker during one decision. ``sorted`` has its bundles that may move, by weight."""
 
     name: str

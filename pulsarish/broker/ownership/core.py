@@ -8,7 +8,8 @@ data: fencing does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
@@ -16,22 +17,19 @@ from pulsarish.metadata.records import BrokerRegistration, BundleOwner
 __all__ = ["Mine", "Owned", "OwnerOf", "Split", "Theirs", "Unknown", "Unowned", "judge"]
 
 
-@dataclass(frozen=True, slots=True)
-class Mine:
+class Mine(msgspec.Struct, frozen=True):
     """This broker's current instance is the owner, with this epoch."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Theirs:
+class Theirs(msgspec.Struct, frozen=True):
     """Another registered instance is the owner."""
 
     registration: BrokerRegistration
 
 
-@dataclass(frozen=True, slots=True)
-class Unowned:
+class Unowned(msgspec.Struct, frozen=True):
     """Free to take by a compare-and-set at ``version`` (``None``: by creating the record).
 
     ``former``: the instance that the record names and that is not registered; empty: none.
@@ -41,8 +39,7 @@ class Unowned:
     former: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True):
     """The record names an instance that is not in the list of registrations.
 
     The caller must read whether it is registered, and judge again.
@@ -52,8 +49,7 @@ class Unknown:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(msgspec.Struct, frozen=True):
     """The bundle is none any more: a list of bundles that has it is old.
 
     No broker owns it ever again, unless its namespace is deleted and created again. So a broker

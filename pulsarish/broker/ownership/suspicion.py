@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 __all__ = ["Judge", "Peers", "SuspicionLimits"]
 
 
-@dataclass(frozen=True, slots=True)
-class SuspicionLimits:
+class SuspicionLimits(msgspec.Struct, frozen=True):
     """Limits for evictions.
 
     ``silence_seconds``: at least three times the timeout of a ping, and as many times the interval
@@ -34,8 +34,7 @@ class SuspicionLimits:
     loop_lag_max_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Judge:
+class Judge(msgspec.Struct, frozen=True):
     """The state of the broker that suspects another one."""
 
     loop_lag_seconds: float
@@ -47,8 +46,7 @@ def _broker_of(instance_id: str) -> str:
     return instance_id.rpartition("~")[0] or instance_id
 
 
-@dataclass(slots=True)
-class _Peer:
+class _Peer(msgspec.Struct):
     answered_at: float
     heard_at: float = -math.inf
     refused: bool = False
@@ -56,7 +54,7 @@ class _Peer:
     bundles: int = 0
     takes: bool = True
     usage_percent: int = 0
-    group_bundles: dict[str, int] = field(default_factory=dict)
+    group_bundles: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Peers:

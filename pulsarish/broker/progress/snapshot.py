@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any
+
+import msgspec
 
 from pulsarish.broker.dispatchers.dispatcher import NO_KEYS, DispatcherKind, KeysState
 
 __all__ = ["BookieState", "ConsumerState", "SubscriptionSnapshot"]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerState:
+class ConsumerState(msgspec.Struct, frozen=True):
     """A consumer of the subscription. Times are wall clock, 0: never."""
 
     name: str
@@ -42,16 +42,14 @@ class ConsumerState:
         return self.is_active and self.permits > 0 and self.has_room and not self.is_blocked
 
 
-@dataclass(frozen=True, slots=True)
-class BookieState:
+class BookieState(msgspec.Struct, frozen=True):
     """A bookie that should have the ledger of the next read."""
 
     name: str
     is_registered: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionSnapshot:
+class SubscriptionSnapshot(msgspec.Struct, frozen=True):
     """A subscription at one moment. Times in milliseconds of the wall clock, 0: not set."""
 
     kind: DispatcherKind = DispatcherKind.SINGLE_ACTIVE
@@ -125,7 +123,7 @@ class SubscriptionSnapshot:
     def shown(self) -> dict[str, Any]:
         """Return all fields that differ from their defaults, by name."""
         return {
-            each.name: value
-            for each in fields(self)
-            if (value := getattr(self, each.name)) != each.default
+            name: value
+            for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True)
+            if (value := getattr(self, name)) != default
         }

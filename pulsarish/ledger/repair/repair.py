@@ -10,9 +10,10 @@ the same bookie or to another one.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
@@ -174,7 +175,7 @@ class LedgerRepair:
         metadata, version = found
         try:
             await self._copier.copy(metadata, part, move.target, self._lost(metadata))
-            copied = dataclasses.replace(part, member=move.target)
+            copied = msgspec.structs.replace(part, member=move.target)
             if part.first <= part.last and await has_gap(self._pool, metadata, [copied]):
                 return f"bookie {move.target} does not list all copies of ledger {move.ledger_id}"
             if not await self._swing(metadata, version, part, move.target):

@@ -14,8 +14,9 @@ writer (rule 4).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
@@ -48,8 +49,7 @@ class StepKind(Enum):
     RECOVER = "recover"  # find the end of a ledger whose last segment has a lost member
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The entries that the member at a place of a segment holds.
 
     ``last`` is below ``first`` when the segment is empty.
@@ -61,14 +61,12 @@ class Part:
     member: str
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     kind: StepKind
     part: Part | None = None  # of REPLACE and FILL
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The steps of a repair.
 
     ``waits`` says what cannot be done yet, and why. With neither steps nor waits no copy is

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+
+import msgspec
 
 __all__ = [
     "INT32_MAX",
@@ -67,8 +68,7 @@ def wrapped(count: int) -> int:
     return (count + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
-@dataclass(slots=True)
-class Node:
+class Node(msgspec.Struct):
     """One node.
 
     ``creates`` counts the children ever created: it numbers sequential nodes, and ``cversion``
@@ -101,8 +101,7 @@ class Node:
         )  # fmt: skip
 
 
-@dataclass(slots=True)
-class Session:
+class Session(msgspec.Struct):
     """A client's session.
 
     ``deadline_ms`` is on the caller's monotonic clock; everything else is durable.
@@ -112,32 +111,28 @@ class Session:
     password: bytes
     timeout_ms: int
     deadline_ms: int
-    ephemerals: dict[str, None] = field(default_factory=dict)
+    ephemerals: dict[str, None] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Create:
+class Create(msgspec.Struct):
     path: str
     data: bytes = b""
     ephemeral: bool = False
     sequential: bool = False
 
 
-@dataclass(slots=True)
-class Put:
+class Put(msgspec.Struct):
     path: str
     data: bytes
     version: int = -1
 
 
-@dataclass(slots=True)
-class Delete:
+class Delete(msgspec.Struct):
     path: str
     version: int = -1
 
 
-@dataclass(slots=True)
-class Check:
+class Check(msgspec.Struct):
     path: str
     version: int = -1
 
@@ -154,8 +149,7 @@ class Refusal(Enum):
     QUOTA_EXCEEDED = "quota_exceeded"
 
 
-@dataclass(slots=True)
-class Refuse:
+class Refuse(msgspec.Struct):
     """An operation that a server does not support, such as an access list.
 
     It fails its commit in its turn, after what fails before it.
@@ -177,15 +171,13 @@ class EventKind(IntEnum):
     CHILD = 4
 
 
-@dataclass(slots=True)
-class Event:
+class Event(msgspec.Struct):
     session_id: int
     kind: EventKind
     path: str
 
 
-@dataclass(slots=True)
-class Result:
+class Result(msgspec.Struct):
     """The answer to one operation: the path it worked on (with its number when sequential) and the
     node's stat right after it.
     """
@@ -194,8 +186,7 @@ class Result:
     stat: Stat | None = None  # None for a delete
 
 
-@dataclass(slots=True)
-class Committed:
+class Committed(msgspec.Struct):
     """A transaction that happened. ``events`` precede the answer.
 
     Touched paths that no longer exist were deleted; so were touched sessions.
@@ -208,8 +199,7 @@ class Committed:
     touched_sessions: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class Refused:
+class Refused(msgspec.Struct):
     """A transaction that did not happen: operation ``index`` was refused, nothing changed."""
 
     index: int

@@ -9,7 +9,7 @@ these has a row here, and denied requests must leave the metadata as they were.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -71,7 +71,7 @@ async def _try_routes(
             reached.append(route)
             return HttpResponse(_REACHED)
 
-        return replace(route, handler=note, body_required=False)
+        return msgspec.structs.replace(route, handler=note, body_required=False)
 
     config = site.broker._config
     routes = [spied(route) for route in real.routes]

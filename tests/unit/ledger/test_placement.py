@@ -4,12 +4,12 @@ than wanted.
 
 import random
 from collections import Counter
-from dataclasses import replace
 from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pulsarish.ledger.placement import (
     Candidate,

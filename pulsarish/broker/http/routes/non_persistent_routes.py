@@ -8,9 +8,10 @@ Operations of persistent topics that need stored messages are refused here with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from pulsarish.broker.clients.authorization import Permission, Visible, is_visible
 from pulsarish.broker.http.json_bodies import Json

@@ -7,12 +7,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any, get_origin
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.clients.authorization import Gate, Permission

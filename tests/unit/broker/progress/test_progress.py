@@ -5,12 +5,12 @@ without a reason.
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from msgspec.structs import replace
 
 from pulsarish.broker.clients.wait_reasons import (
     REASONS,
