@@ -565,9 +565,8 @@ class Broker:
         await self._ownership.stop()
         self._topic_lists.stop()
         self._topic_calls.stop()
-        self._face.finish_all()
-        self._binary.finish_all()
-        await self._world.clock.sleep(_FAREWELL_SECONDS)
+        if self._face.finish_all() + self._binary.finish_all():
+            await self._world.clock.sleep(_FAREWELL_SECONDS)
         self._face.abort_all("the broker has stopped")
         self._binary.abort_all("the broker has stopped")
         self._sessions.stop()

@@ -25,6 +25,8 @@ __all__ = ["LocalServer"]
 _ANY_PORT: Final = tuple(
     f"{name}=127.0.0.1:0" for name in ("listen_address", "http_address", "pulsar_address")
 )
+# A start writes a whole journal file, and waits until it is on the disk.
+_BOOKIE: Final = ("listen_address=127.0.0.1:0", f"journal_file_size_bytes={4 << 20}")
 
 
 class LocalServer:
@@ -58,7 +60,7 @@ class LocalServer:
                 in_memory=directory is None,
                 environ={},
                 broker_overrides=[*_ANY_PORT, *settings],
-                bookie_overrides=["listen_address=127.0.0.1:0"],
+                bookie_overrides=_BOOKIE,
             )
             self._addresses = self._start(configs)
         except BaseException:

@@ -79,13 +79,15 @@ class BinaryFace:
         self._traffic.ended()
         del self._connections[connection]
 
-    def finish_all(self) -> None:
-        """Close every connection after its waiting answers are sent.
+    def finish_all(self) -> int:
+        """Close every connection after its waiting answers are sent, and return how many there are.
 
         Called when the broker stops.
         """
-        for connection in list(self._connections):
+        connections = list(self._connections)
+        for connection in connections:
             connection.finish()
+        return len(connections)
 
     def abort_all(self, reason: str) -> None:
         """Close every open connection now."""

@@ -150,10 +150,15 @@ class GrpcFace:
             session.identity = identity
             self._sessions.add(serving)
 
-    def finish_all(self) -> None:
-        """End every stream after its waiting answers are sent. Called when the broker stops."""
-        for stream in list(self._streams.values()):
+    def finish_all(self) -> int:
+        """End every stream after its waiting answers are sent, and return how many there are.
+
+        Called when the broker stops.
+        """
+        streams = list(self._streams.values())
+        for stream in streams:
             stream.end()
+        return len(streams)
 
     def abort_all(self, reason: str) -> None:
         """Break every stream that is still open."""
