@@ -32,8 +32,10 @@ $(VENV)/.python:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+# Compiled here, since shells of containers often forbid Python to keep what it compiles: each start would take twice as long.
 $(VENV)/.run: pyproject.toml $(VENV)/.python
 	@$(PIP) -e .
+	@$(BIN)/python -m compileall -q pulsarish
 	@touch $@
 
 # A copy that was installed over the editable one (pip install without -e) would run old code after a git pull.
@@ -48,6 +50,7 @@ $(VENV)/.flights: $(VENV)/.run
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.python
 	@$(PIP) -e '.[dev]'
+	@$(BIN)/python -m compileall -q pulsarish
 	@touch $@
 
 setup: $(VENV)/.dev ## make the virtual environment with everything for development
