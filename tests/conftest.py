@@ -5,6 +5,7 @@ session or a compiled program. And that no property test fails because the machi
 from __future__ import annotations
 
 import logging
+import os
 from typing import Final
 
 import pytest
@@ -12,6 +13,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+# A third of what a ZooKeeper of a test costs would be to translate well what it runs for seconds.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 _TOGETHER: Final = ("tests/containers/", "tests/spark/", "tests/clients/")
 """Directories with fixtures for all of their tests."""
