@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import re
-from importlib import metadata
+from importlib import import_module, metadata
+from typing import Any
 
-__all__ = ["install_command"]
+from pulsarish.model.errors import OperationNotSupported
+
+__all__ = ["install_command", "optional_module"]
+
+
+def optional_module(name: str, extra: str, what: str) -> Any:
+    """Return a module of an optional part.
+
+    Raises ``OperationNotSupported``, which says that ``what`` needs it and how to install it.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        raise OperationNotSupported(
+            f"{what} needs {name}, of the extra {extra!r}: {install_command(extra)}"
+        ) from None
 
 
 def install_command(extra: str) -> str:

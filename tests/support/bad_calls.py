@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pulsarish
@@ -56,6 +57,10 @@ _RECEIVED = "message is .*received"
 def _message() -> Message:
     opened = OpenedEntry(Entry(1, 1, 0, b""), b"", b"", 0, "t", -1, BytesSchema().decode)
     return Message(opened, -1, 0, 0, 0)
+
+
+def _called(name: str, arguments: dict[str, Any], thing: Any) -> Any:
+    return getattr(thing, name)(**arguments)
 
 
 # Each is called with the object that its method belongs to.
@@ -452,6 +457,16 @@ BAD_CALLS = [
         "reader.checkpoint",
         lambda r: r.checkpoint("1:2"),
         "message is '1:2'.*pass a Message or a MessageId",
+    ),
+    *(
+        BadCall(method, partial(_called, method.partition(".")[2], arguments), words)
+        for method in ("consumer.fetch_arrow", "reader.to_arrow", "reader.to_pandas")
+        for arguments, words in (
+            ({"max_rows": "5"}, "max_rows is '5'"),
+            ({"max_rows": 0}, "max_rows is 0.*1 or more"),
+            ({"max_bytes": 0}, "max_bytes is 0.*1 or more"),
+            ({"timeout_millis": -1}, _TIMES.format("-1")),
+        )
     ),
     BadCall("view.get", lambda v: v.get(b"k"), "key is b'k'"),
     BadCall("view.for_each", lambda v: v.for_each(5), "callback is 5.*function"),

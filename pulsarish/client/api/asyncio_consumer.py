@@ -6,8 +6,20 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from pulsarish.client.api.arrow_batch import (
+    FETCH_BYTES,
+    FETCH_MILLIS,
+    FETCH_ROWS,
+    READ_BYTES,
+    ArrowBatch,
+    arrow_limits,
+    columns_of,
+    frame_of,
+    need_pandas,
+    table_of,
+)
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
 from pulsarish.client.api.receiving import Receiving, checkpoint_of
 from pulsarish.client.checks import check_timeout
@@ -17,6 +29,10 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import AlreadyClosed, CryptoError, PulsarishError, Timeout
 from pulsarish.runtime.log import get_logger
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 __all__ = ["AsyncConsumer", "AsyncReader"]
 
@@ -58,6 +74,37 @@ class _Receiving(Receiving):
             if (message := self._inbox.take()) is not None:
                 return message
             await self._arrived.wait()
+
+    async def _collect(
+        self, messages_max: int, bytes_max: int, seconds: float | None, *, to_end: bool = False
+    ) -> list[Message]:
+        """Return messages up to a limit.
+
+        Args:
+            to_end: stop where the topic ends now, too.
+        """
+        messages: list[Message] = []
+        size = 0
+        ready = self._inbox.ready
+        try:
+            async with self._parts.clock.timeout(seconds):
+                while len(messages) < messages_max and size < bytes_max:
+                    if to_end and not ready and not await self._consuming.has_message_available():
+                        return messages
+                    try:
+                        message = await self._wait()
+                    except CryptoError as error:
+                        if not messages:
+                            raise
+                        self._inbox.unreadable.appendleft(error)
+                        return messages
+                    messages.append(message)
+                    size += message.size()
+        except Timeout:
+            raise  # why the consumer is closed
+        except TimeoutError:
+            return messages
+        return messages
 
     async def _listen(self, listener: Any) -> None:
         while True:
@@ -129,28 +176,29 @@ class AsyncConsumer(_Receiving):
         policy = self._consuming.options.batch_receive_policy
         if self._may_receive is not None:
             raise self._may_receive
-        messages: list[Message] = []
-        size = 0
-        try:
-            async with self._parts.clock.timeout(policy.timeout_seconds):
-                while len(messages) < policy.max_messages and size < policy.max_bytes:
-                    try:
-                        message = await self._wait()
-                    except CryptoError as error:
-                        if not messages:
-                            raise
-                        self._inbox.unreadable.appendleft(error)
-                        return messages
-                    messages.append(message)
-                    size += message.size()
-        except Timeout:
-            raise  # why the consumer is closed
-        except TimeoutError:
-            return messages
-        except asyncio.CancelledError:
-            self._inbox.put_back(messages)
-            raise
-        return messages
+        return await self._collect(policy.max_messages, policy.max_bytes, policy.timeout_seconds)
+
+    async def fetch_arrow(
+        self,
+        max_rows: int = FETCH_ROWS,
+        max_bytes: int = FETCH_BYTES,
+        timeout_millis: int | None = FETCH_MILLIS,
+    ) -> ArrowBatch:
+        """Return messages as a table, as soon as there are ``max_rows`` or ``max_bytes`` of
+        payload, or after the timeout; then it may be empty.
+
+        Acknowledges nothing: ``await consumer.acknowledge(batch.messages)`` does. A message that
+        the schema does not decode has its payload in the column ``_corrupt``.
+
+        Raises ``InvalidArgument``; ``OperationNotSupported`` without pyarrow and for a schema that
+        has no columns; and the errors of ``batch_receive``.
+        """
+        limits = arrow_limits(max_rows, max_bytes, timeout_millis)
+        if self._may_receive is not None:
+            raise self._may_receive
+        columns = await columns_of(self._consuming)
+        messages = await self._collect(limits.rows, limits.size, limits.seconds)
+        return ArrowBatch(table_of(messages, columns), messages)
 
     async def acknowledge(
         self, message: Message | MessageId | Sequence[Message | MessageId]
@@ -269,6 +317,34 @@ class AsyncReader(_Receiving):
         Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``.
         """
         return await self._next(timeout_millis)
+
+    async def to_arrow(
+        self,
+        max_rows: int | None = None,
+        max_bytes: int = READ_BYTES,
+        timeout_millis: int | None = None,
+    ) -> pa.Table:
+        """Return the messages up to where the topic ends now, as a table; fewer when a limit or
+        the timeout comes first. The next call continues after them.
+
+        Raises as ``AsyncConsumer.fetch_arrow``.
+        """
+        limits = arrow_limits(max_rows, max_bytes, timeout_millis)
+        if self._may_receive is not None:
+            raise self._may_receive
+        columns = await columns_of(self._consuming)
+        messages = await self._collect(limits.rows, limits.size, limits.seconds, to_end=True)
+        return table_of(messages, columns)
+
+    async def to_pandas(
+        self,
+        max_rows: int | None = None,
+        max_bytes: int = READ_BYTES,
+        timeout_millis: int | None = None,
+    ) -> pd.DataFrame:
+        """Return what ``to_arrow`` does, as a pandas frame."""
+        need_pandas()
+        return frame_of(await self.to_arrow(max_rows, max_bytes, timeout_millis))
 
     async def has_message_available(self) -> bool:
         """Whether there is a message that was not read yet."""

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from pulsarish.client.api.arrow_batch import (
+    FETCH_BYTES,
+    FETCH_MILLIS,
+    FETCH_ROWS,
+    READ_BYTES,
+    ArrowBatch,
+    arrow_limits,
+    columns_of,
+    frame_of,
+    need_pandas,
+    table_of,
+)
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
 from pulsarish.client.api.receiving import Receiving, checkpoint_of
 from pulsarish.client.checks import check_timeout
@@ -23,6 +35,10 @@ from pulsarish.model.errors import (
 )
 from pulsarish.runtime.background import Background, Latch, monotonic, start_thread
 from pulsarish.runtime.log import get_logger
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 __all__ = ["Consumer", "Reader"]
 
@@ -72,6 +88,40 @@ class _Receiving(Receiving):
                 return None
             self._background.check_may_wait()
             latch.wait(left)
+
+    def _collect(
+        self, messages_max: int, bytes_max: int, seconds: float | None, *, to_end: bool = False
+    ) -> list[Message]:
+        """Return messages up to a limit.
+
+        Args:
+            to_end: stop where the topic ends now, too.
+        """
+        deadline = None if seconds is None else monotonic() + seconds
+        messages: list[Message] = []
+        size = 0
+        ready, append = self._ready, messages.append
+        while True:
+            try:
+                while len(messages) < messages_max and size < bytes_max:
+                    message = ready.popleft()
+                    append(message)
+                    size += message.size()
+                return messages
+            except IndexError:
+                if to_end and not self._background.run(self._consuming.has_message_available()):
+                    return messages
+                try:
+                    following = self._next(deadline)
+                except CryptoError as error:
+                    if not messages:
+                        raise
+                    self._inbox.unreadable.appendleft(error)
+                    return messages
+            if following is None:
+                return messages
+            append(following)
+            size += following.size()
 
     def _receive(self, timeout_millis: int | None) -> Message:
         if self._may_receive is not None:
@@ -170,34 +220,29 @@ class Consumer(_Receiving):
         if self._may_receive is not None:
             raise self._may_receive
         policy = self._consuming.options.batch_receive_policy
-        messages_max, bytes_max = policy.max_messages, policy.max_bytes
-        deadline = None if policy.timeout_seconds is None else monotonic() + policy.timeout_seconds
-        messages: list[Message] = []
-        size = 0
-        ready, append = self._ready, messages.append
-        try:
-            while True:
-                try:
-                    while len(messages) < messages_max and size < bytes_max:
-                        message = ready.popleft()
-                        append(message)
-                        size += message.size()
-                    return messages
-                except IndexError:
-                    try:
-                        following = self._next(deadline)
-                    except CryptoError as error:
-                        if not messages:
-                            raise
-                        self._inbox.unreadable.appendleft(error)
-                        return messages
-                if following is None:
-                    return messages
-                append(following)
-                size += following.size()
-        except KeyboardInterrupt:
-            self._inbox.put_back(messages)
-            raise
+        return self._collect(policy.max_messages, policy.max_bytes, policy.timeout_seconds)
+
+    def fetch_arrow(
+        self,
+        max_rows: int = FETCH_ROWS,
+        max_bytes: int = FETCH_BYTES,
+        timeout_millis: int | None = FETCH_MILLIS,
+    ) -> ArrowBatch:
+        """Return messages as a table, as soon as there are ``max_rows`` or ``max_bytes`` of
+        payload, or after the timeout; then it may be empty.
+
+        Acknowledges nothing: ``consumer.acknowledge(batch.messages)`` does. A message that the
+        schema does not decode has its payload in the column ``_corrupt``.
+
+        Raises ``InvalidArgument``; ``OperationNotSupported`` without pyarrow and for a schema that
+        has no columns; and the errors of ``batch_receive``.
+        """
+        limits = arrow_limits(max_rows, max_bytes, timeout_millis)
+        if self._may_receive is not None:
+            raise self._may_receive
+        columns = self._background.run(columns_of(self._consuming))
+        messages = self._collect(limits.rows, limits.size, limits.seconds)
+        return ArrowBatch(table_of(messages, columns), messages)
 
     def acknowledge(self, message: Message | MessageId | Sequence[Message | MessageId]) -> None:
         """Acknowledge messages.
@@ -353,6 +398,34 @@ class Reader(_Receiving):
             except IndexError:
                 pass
         return self._receive(timeout_millis)
+
+    def to_arrow(
+        self,
+        max_rows: int | None = None,
+        max_bytes: int = READ_BYTES,
+        timeout_millis: int | None = None,
+    ) -> pa.Table:
+        """Return the messages up to where the topic ends now, as a table; fewer when a limit or
+        the timeout comes first. The next call continues after them.
+
+        Raises as ``Consumer.fetch_arrow``.
+        """
+        limits = arrow_limits(max_rows, max_bytes, timeout_millis)
+        if self._may_receive is not None:
+            raise self._may_receive
+        columns = self._background.run(columns_of(self._consuming))
+        messages = self._collect(limits.rows, limits.size, limits.seconds, to_end=True)
+        return table_of(messages, columns)
+
+    def to_pandas(
+        self,
+        max_rows: int | None = None,
+        max_bytes: int = READ_BYTES,
+        timeout_millis: int | None = None,
+    ) -> pd.DataFrame:
+        """Return what ``to_arrow`` does, as a pandas frame."""
+        need_pandas()
+        return frame_of(self.to_arrow(max_rows, max_bytes, timeout_millis))
 
     def has_message_available(self) -> bool:
         """Whether there is a message that was not read yet."""

@@ -98,9 +98,9 @@ class TracedAsyncConsumer(AsyncConsumer):
         self._tracing.received([message], began_ns, self._of_consumer)
         return message
 
-    async def batch_receive(self) -> list[Message]:
+    async def _collect(self, *limits: Any, **more: Any) -> list[Message]:
         began_ns = self._tracing.now_ns()
-        messages = await super().batch_receive()
+        messages = await super()._collect(*limits, **more)
         self._tracing.received(messages, began_ns, self._of_consumer)
         return messages
 
@@ -144,6 +144,12 @@ class TracedAsyncReader(AsyncReader):
         message = await super().read_next(timeout_millis)
         self._tracing.received([message], began_ns, self._of_consumer)
         return message
+
+    async def _collect(self, *limits: Any, **more: Any) -> list[Message]:
+        began_ns = self._tracing.now_ns()
+        messages = await super()._collect(*limits, **more)
+        self._tracing.received(messages, began_ns, self._of_consumer)
+        return messages
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return _traced(self._tracing, super().__aiter__(), self._of_consumer)

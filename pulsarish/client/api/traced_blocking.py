@@ -127,9 +127,9 @@ class TracedConsumer(Consumer):
         self._tracing.received([message], began_ns, self._of_consumer)
         return message
 
-    def batch_receive(self) -> list[Message]:
+    def _collect(self, *limits: Any, **more: Any) -> list[Message]:
         began_ns = self._tracing.now_ns()
-        messages = super().batch_receive()
+        messages = super()._collect(*limits, **more)
         self._tracing.received(messages, began_ns, self._of_consumer)
         return messages
 
@@ -169,6 +169,12 @@ class TracedReader(Reader):
         message = super().read_next(timeout_millis)
         self._tracing.received([message], began_ns, self._of_consumer)
         return message
+
+    def _collect(self, *limits: Any, **more: Any) -> list[Message]:
+        began_ns = self._tracing.now_ns()
+        messages = super()._collect(*limits, **more)
+        self._tracing.received(messages, began_ns, self._of_consumer)
+        return messages
 
     def __iter__(self) -> Iterator[Message]:
         return _traced(self._tracing, super().__iter__(), self._of_consumer)

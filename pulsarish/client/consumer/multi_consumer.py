@@ -28,7 +28,9 @@ from pulsarish.model.errors import (
     NotAllowedError,
     OperationNotSupported,
     PulsarishError,
+    SchemaNotFound,
 )
+from pulsarish.model.schema import Schema
 from pulsarish.model.topic_name import TopicName
 
 __all__ = ["MultiConsumer"]
@@ -289,6 +291,15 @@ class MultiConsumer:
                 "its last message"
             )
         return (await self.children[0].seeker.last_message_id())[0]
+
+    async def newest_schema(self, topic: str) -> Schema | None:
+        """Return the newest schema of a topic; ``None`` when it has none."""
+        try:
+            return await retrying(
+                self._parts, f"schema of {topic}", lambda: self._parts.lookup.schema(topic, b"")
+            )
+        except SchemaNotFound:
+            return None
 
     async def has_message_available(self) -> bool:
         """Whether a reader has a message that it has not read."""

@@ -6,7 +6,6 @@ It needs fastavro, which the extra ``avro`` installs.
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import struct
@@ -22,9 +21,9 @@ from pulsarish.client.schemas.records import Record
 from pulsarish.client.schemas.schema import Decode
 from pulsarish.model import schema as model
 from pulsarish.model.avro import parse_avro
-from pulsarish.model.errors import InvalidArgument, OperationNotSupported
+from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.schema import SchemaType
-from pulsarish.runtime.extras import install_command
+from pulsarish.runtime.extras import optional_module
 
 __all__ = ["AvroSchema", "avro_decoder"]
 
@@ -45,12 +44,7 @@ _UNFIT: Final = (
 
 
 def _fastavro() -> Any:
-    try:
-        return importlib.import_module("fastavro")
-    except ImportError:
-        raise OperationNotSupported(
-            f"AvroSchema needs fastavro: {install_command('avro')}"
-        ) from None
+    return optional_module("fastavro", "avro", "AvroSchema")
 
 
 def _parsed(definition: Any, what: str) -> Any:
@@ -142,6 +136,10 @@ class AvroSchema:
     def decode(self, data: bytes) -> Any:
         """Return the value of bytes that were written with this very schema."""
         return self._decoded(data, self._parsed)
+
+    def to_plain(self, value: Any) -> Any:
+        """Return a value as dicts, lists and plain values."""
+        return self._shape.to_plain(value)
 
     def reader_for(self, writer: model.Schema) -> Decode:
         """Return how to decode what another version wrote.

@@ -4,7 +4,8 @@ broker about it.
 A schema is any object with ``encode`` and ``decode``. The client also uses these methods where they
 exist: ``schema_info`` returns the topic's schema. ``reader_for`` returns how to decode another
 version; a consumer calls it once for each version. ``message_key`` moves a part of each value into
-the message's key (``KeyValueSchema``).
+the message's key (``KeyValueSchema``). ``to_plain`` returns a value as dicts, lists and plain
+values, for the columns of a table.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 
 from pulsarish.client.checks import check_text, shown
 from pulsarish.client.errors import InvalidType
-from pulsarish.client.schemas.python_types import definition_of
+from pulsarish.client.schemas.python_types import TypedShape, definition_of
 from pulsarish.client.schemas.records import Record
 from pulsarish.model import schema as model
 from pulsarish.model.errors import InvalidArgument, PulsarishError
@@ -160,6 +161,7 @@ class JsonSchema:
                 f"TypedDict ({error})"
             ) from None
         definition = record_cls.schema() if self._of_record else definition_of(record_cls)
+        self._shape = None if definition is None or self._of_record else TypedShape(record_cls)
         self._info = (
             None
             if definition is None
@@ -189,6 +191,12 @@ class JsonSchema:
             raise InvalidArgument(
                 f"the message is not the JSON that was asked for ({error}): read it with data()"
             ) from None
+
+    def to_plain(self, value: Any) -> Any:
+        """Return a value as dicts, lists and plain values."""
+        if self._of_record:
+            return value.to_plain(is_json=False)
+        return value if self._shape is None else self._shape.to_plain(value)
 
     def schema_info(self) -> model.Schema | None:
         return self._info
