@@ -7,6 +7,8 @@ the column ``_corrupt``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from pulsarish.wire.entry import as_text
 __all__ = ["message_table"]
 
 _MICROSECONDS: Final = 1_000
+_NONE: Final[list[tuple[str, str]]] = []
 _INT64_MAX: Final = 2**63 - 1
 _MS_MAX: Final = _INT64_MAX // _MICROSECONDS
 """Numbers above are shown as the greatest that a column holds: other programs may write any."""
@@ -100,26 +103,30 @@ def _fixed(messages: Sequence[Message]) -> Mapping[str, Any]:
     sequence_ids: list[int] = []
     names: list[str] = []
     of_topic: dict[str, str] = {}
-    for message in messages:
-        opened, index = message._entry, message._index
-        whole, own = opened.metadata, message._metadata()
-        keys.append(as_text(own.partition_key) if own.HasField("partition_key") else None)
-        properties.append([(as_text(each.key), as_text(each.value)) for each in own.properties])
-        ledgers.append(opened.ledger_id)
-        entries.append(opened.entry_id)
-        partitions.append(opened.partition)
-        indexes.append(index)
+    for opened, run in groupby(messages, attrgetter("_entry")):
+        whole = opened.metadata
+        publish_time = min(whole.publish_time, _MS_MAX) * _MICROSECONDS
         topic = of_topic.get(opened.topic)
         if topic is None:
             topic = of_topic[opened.topic] = TopicName.parse(opened.topic).partitioned.full
-        topics.append(topic)
-        published.append(min(whole.publish_time, _MS_MAX) * _MICROSECONDS)
-        events.append(min(own.event_time, _MS_MAX) * _MICROSECONDS or None)
-        if index < 0 or own.HasField("sequence_id"):
-            sequence_ids.append(min(own.sequence_id, _INT64_MAX))
-        else:
-            sequence_ids.append(min(whole.sequence_id + index, _INT64_MAX))
-        names.append(whole.producer_name)
+        for message in run:
+            index, own = message._index, message._metadata()
+            keys.append(as_text(own.partition_key) if own.HasField("partition_key") else None)
+            pairs = own.properties
+            properties.append(
+                [(as_text(each.key), as_text(each.value)) for each in pairs] if pairs else _NONE
+            )
+            ledgers.append(opened.ledger_id)
+            entries.append(opened.entry_id)
+            partitions.append(opened.partition)
+            indexes.append(index)
+            topics.append(topic)
+            published.append(publish_time)
+            events.append(min(own.event_time, _MS_MAX) * _MICROSECONDS or None)
+            is_counted = index >= 0 and not own.HasField("sequence_id")
+            sequence_id = whole.sequence_id + index if is_counted else own.sequence_id
+            sequence_ids.append(min(sequence_id, _INT64_MAX))
+            names.append(whole.producer_name)
     found: dict[str, Any] = {
         "key": keys,
         "properties": properties,

@@ -139,7 +139,8 @@ class AvroSchema:
 
     def to_plain(self, value: Any) -> Any:
         """Return a value as dicts, lists and plain values."""
-        return self._shape.to_plain(value)
+        shape = self._shape
+        return shape.to_builtins(value) if type(shape) is TypedShape else shape.to_plain(value)
 
     def reader_for(self, writer: model.Schema) -> Decode:
         """Return how to decode what another version wrote.

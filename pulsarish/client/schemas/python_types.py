@@ -125,6 +125,7 @@ class TypedShape:
                 f"record_cls {kind!r} has a field that Avro has nothing like: {error}"
             ) from None
         self._kind = kind
+        self._has_enums = "'enum'" in repr(self.definition)
 
     def to_plain(self, value: Any) -> Any:
         """Return the plain object. Raises ``InvalidArgument`` for a value of another class."""
@@ -136,6 +137,11 @@ class TypedShape:
                 f"{self._info.cls.__name__}"
             )
         return _to_avro(msgspec.to_builtins(value, builtin_types=(bytes,)), self._info)
+
+    def to_builtins(self, value: Any) -> Any:
+        """Return the plain object of a value of the class, without a check."""
+        found = msgspec.to_builtins(value, builtin_types=(bytes,))
+        return _to_avro(found, self._info) if self._has_enums else found
 
     def from_plain(self, found: Any) -> Any:
         """Return the value of a plain object. Raises ``msgspec.ValidationError``."""

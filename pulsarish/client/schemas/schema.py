@@ -196,7 +196,7 @@ class JsonSchema:
         """Return a value as dicts, lists and plain values."""
         if self._of_record:
             return value.to_plain(is_json=False)
-        return value if self._shape is None else self._shape.to_plain(value)
+        return value if self._shape is None else self._shape.to_builtins(value)
 
     def schema_info(self) -> model.Schema | None:
         return self._info
