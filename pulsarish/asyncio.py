@@ -93,6 +93,7 @@ class Client(AsyncClient):
             connect=world.connections_of,
             release=world.release,
         )
+        self._stats_report.use_interval(options.stats_interval_seconds)
         if options.tracer_provider is not None:
             # OpenTelemetry is imported by programs that trace only.
             from pulsarish.client.api.traced_asyncio import trace

@@ -17,7 +17,7 @@ import os
 import resource
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -136,6 +136,13 @@ class Page:
         lines.append(f"{name}_sum{braces} {_number(histogram.total)}")
         lines.append(f"{name}_count{braces} {seen_count}")
 
+    def text(self, families: Iterable[Family]) -> str:
+        """Return the series of these families, all at once: for pages of few series."""
+        text: list[str] = []
+        for family in families:
+            text += (_header(family), *(f"{line}\n" for line in self.lines[family.name]))
+        return "".join(text)
+
 
 Source = Callable[[Page], Iterator[None]]
 """Puts series on the page. At each ``yield`` the loop may do other work."""
@@ -246,10 +253,7 @@ class Metrics:
                 await asyncio.sleep(0)
         text: list[bytes] = []
         for name, lines in page.lines.items():
-            family = self.families[name]
-            text.append(
-                f"# HELP {name} {_escaped(family.meaning)}\n# TYPE {name} {family.kind}\n".encode()
-            )
+            text.append(_header(self.families[name]).encode())
             for first in range(0, len(lines), _JOIN_LINES_MAX):
                 text.append(("\n".join(lines[first : first + _JOIN_LINES_MAX]) + "\n").encode())
                 if first:
@@ -314,6 +318,11 @@ def _collections() -> Mapping[str, float]:
     return {
         str(generation): stats["collections"] for generation, stats in enumerate(gc.get_stats())
     }
+
+
+def _header(family: Family) -> str:
+    name = family.name
+    return f"# HELP {name} {_escaped(family.meaning)}\n# TYPE {name} {family.kind}\n"
 
 
 def _braces(labels: Mapping[str, str]) -> str:

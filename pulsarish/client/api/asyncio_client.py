@@ -24,6 +24,7 @@ from pulsarish.client.api.reader_checkpoint import (
     position_in,
 )
 from pulsarish.client.api.service_source import Service, ServiceSource, checked_info
+from pulsarish.client.api.stats_report import StatsReport, stats_of
 from pulsarish.client.api.table_view import AsyncTableView
 from pulsarish.client.checks import check_text
 from pulsarish.client.connection.broker_stream import StreamLimits
@@ -57,6 +58,7 @@ from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import OnReturn
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.client.service_info import ServiceInfo
+from pulsarish.client.stats import ClientStats
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerBusy, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
@@ -160,6 +162,7 @@ class AsyncClient(MakesAsyncWorkers):
         self._open: dict[int, PartitionedProducer | MultiConsumer] = {}
         self._open_looked_at = _OPEN_LOOKED_AT
         self._made_count = 0
+        self._stats_report = StatsReport(alarms, clock, self._open)
         self._failover: ClusterFailover | None = None
         if self._source.failover is not None:
             self._failover = ClusterFailover(
@@ -319,10 +322,12 @@ class AsyncClient(MakesAsyncWorkers):
         # grow. Only when the number has doubled: looking at thousands for each new one would be
         # slow.
         if len(self._open) >= self._open_looked_at:
-            self._open = {number: kept for number, kept in self._open.items() if not kept.is_closed}
+            for number in [number for number, kept in self._open.items() if kept.is_closed]:
+                del self._open[number]
             self._open_looked_at = max(_OPEN_LOOKED_AT, 2 * len(self._open))
         self._made_count += 1
         self._open[self._made_count] = made
+        self._stats_report.start()
 
     # Public methods.
 
@@ -427,6 +432,10 @@ class AsyncClient(MakesAsyncWorkers):
         )
         return [name.with_partition(index).full for index in range(count)] if count else [name.full]
 
+    def stats(self) -> ClientStats:
+        """Return what the open producers, consumers and readers have counted."""
+        return stats_of(self._open.values())
+
     async def release(self) -> None:
         """Close the connections, after ``close`` or ``shutdown``."""
         await self._link.close()
@@ -451,6 +460,7 @@ class AsyncClient(MakesAsyncWorkers):
         return f"Client({self._source.current.service_url}, {'closed' if self._closed else 'open'})"
 
     def _end(self) -> None:
+        self._stats_report.stop()
         if self._failover is not None:
             self._failover.stop()
         if self._own_source is not None:

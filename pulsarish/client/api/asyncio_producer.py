@@ -12,6 +12,7 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import TopicProducer, Waiter
+from pulsarish.client.stats import ProducerStats
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.result import Result
 
@@ -64,6 +65,10 @@ class AsyncProducer:
     def last_sequence_id(self) -> int:
         """The highest sequence id that is known to be stored; -1 when there is none."""
         return self._publishing.last_sequence_id
+
+    def stats(self) -> ProducerStats:
+        """Return what was counted since the producer was made."""
+        return self._publishing.stats()
 
     def is_connected(self) -> bool:
         return self._publishing.is_connected

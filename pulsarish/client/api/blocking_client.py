@@ -27,6 +27,7 @@ from pulsarish.client.messages.signatures import taking
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.client.service_info import ServiceInfo
+from pulsarish.client.stats import ClientStats
 from pulsarish.model.errors import ForkedProcess, PulsarishError
 from pulsarish.runtime.background import Background, background
 from pulsarish.runtime.client_loggers import use_logger
@@ -72,6 +73,7 @@ class Client(MakesWorkers):
             )
 
         self._client = loop.run(make())
+        self._client._stats_report.use_interval(options.stats_interval_seconds)
         # In this thread, as what it calls of the program may wait.
         try:
             source.begin(self._client._on_service_info_update)
@@ -184,6 +186,11 @@ class Client(MakesWorkers):
     def get_service_info(self) -> ServiceInfo:
         """Return where the client's cluster is, as it was given last."""
         return self._source.current
+
+    def stats(self) -> ClientStats:
+        """Return what the open producers, consumers and readers have counted."""
+        self._check()
+        return self._client.stats()
 
     def close(self) -> None:
         """Send what waits, close all producers, consumers and readers, then the connections.

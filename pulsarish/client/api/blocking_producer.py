@@ -14,6 +14,7 @@ from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import NO_MESSAGE_ID, TopicProducer, Waiter
 from pulsarish.client.schemas.schema import BytesSchema
+from pulsarish.client.stats import ProducerStats
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, PulsarishError
 from pulsarish.model.result import Result
 from pulsarish.runtime.background import Background, Latch
@@ -78,6 +79,10 @@ class Producer:
     def last_sequence_id(self) -> int:
         """The highest sequence id that is known to be stored; -1 when there is none."""
         return self._publishing.last_sequence_id
+
+    def stats(self) -> ProducerStats:
+        """Return what was counted since the producer was made."""
+        return self._publishing.stats()
 
     def is_connected(self) -> bool:
         return self._publishing.is_connected

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
+from pulsarish.client.stats import ConsumerStats
 from pulsarish.model.errors import InvalidArgument, InvalidConfiguration
 
 __all__ = ["Receiving", "attributes_of", "checkpoint_of", "state_of"]
@@ -26,6 +27,10 @@ class Receiving:
 
     def topic(self) -> str:
         return self._consuming.topic
+
+    def stats(self) -> ConsumerStats:
+        """Return what was counted since the consumer or reader was made."""
+        return self._consuming.stats()
 
     def is_connected(self) -> bool:
         return self._consuming.is_connected

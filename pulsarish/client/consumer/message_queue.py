@@ -35,6 +35,26 @@ class MessageQueue:
         self.arrived: Callable[[], None] = lambda: None
         """Called in the loop when there may be a message, or a failure."""
         self._turn = 0
+        self.opened_count = 0
+        """Messages that were put into ``ready``; each is taken, waits there, or was dropped."""
+        self.opened_bytes = 0
+        self.redelivered_count = 0
+        self.dropped_count = 0
+
+    @property
+    def taken_count(self) -> int:
+        return self.opened_count - self.dropped_count - len(self.ready)
+
+    def on_opened(self, messages_count: int, size_bytes: int, *, again: bool) -> None:
+        """Count the messages of an entry that are handed out; ``again``: a redelivery."""
+        self.opened_count += messages_count
+        self.opened_bytes += size_bytes
+        if again:
+            self.redelivered_count += messages_count
+
+    def on_dropped(self, messages_count: int) -> None:
+        """Count messages that left ``ready`` untaken."""
+        self.dropped_count += messages_count
 
     def check_open(self) -> None:
         """Raise why no more messages come, if so."""
@@ -91,5 +111,6 @@ class MessageQueue:
                 self.failure = error
             # After a close every call raises. A message that was finally refused is delivered to
             # another consumer.
+            self.dropped_count += len(self.ready)
             self.ready.clear()
         self.arrived()

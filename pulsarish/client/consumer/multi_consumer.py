@@ -21,6 +21,7 @@ from pulsarish.client.errors import CumulativeAcknowledgementNotAllowedError, In
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.message import Message
+from pulsarish.client.stats import ConsumerStats
 from pulsarish.model.errors import (
     AlreadyClosed,
     InvalidArgument,
@@ -57,6 +58,9 @@ class MultiConsumer:
         self.inbox = inbox
         self.children = children
         self._parts = parts
+        # Of topics that are consumed no more.
+        self._ended_acknowledged = 0
+        self._ended_refused = 0
         self._by_topic = {child.topic.full: child for child in children}
         self._topics_or_none = (*self._by_topic, "")
         # by partition only where the partition identifies the topic
@@ -256,6 +260,29 @@ class MultiConsumer:
     @property
     def subscribed_count(self) -> int:
         return sum(child.session.subscribed_count for child in self.children)
+
+    def stats(self) -> ConsumerStats:
+        """Return the sums of all topics; may be called from any thread."""
+        inbox, options = self.inbox, self.options
+        with inbox.lock:
+            children = list(self.children)
+            unacked = [child.acks.unacked for child in children]
+            return ConsumerStats(
+                self.topic,
+                options.subscription_name if options.start is None else "",
+                options.consumer_name,
+                inbox.taken_count,
+                inbox.opened_bytes,
+                inbox.redelivered_count,
+                self._ended_acknowledged + sum(each.acknowledged_count for each in unacked),
+                self._ended_refused + sum(each.refused_count for each in unacked),
+                len(inbox.ready) + sum(child.waiting_count() for child in children),
+            )
+
+    def _count_ended(self, child: TopicConsumer) -> None:
+        """Keep the counts of a topic that is consumed no more."""
+        self._ended_acknowledged += child.acks.unacked.acknowledged_count
+        self._ended_refused += child.acks.unacked.refused_count
 
     @property
     def topic(self) -> str:

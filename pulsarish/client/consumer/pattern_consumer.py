@@ -242,6 +242,7 @@ class PatternConsumer(MultiConsumer):
             return False
         del self._by_topic[child.topic.full]
         self.children.remove(child)
+        self._count_ended(child)
         with self.inbox.lock:
             self.inbox.sources.remove(child)
         return True

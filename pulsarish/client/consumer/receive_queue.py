@@ -17,7 +17,7 @@ from typing import Final
 from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Entry, Message
-from pulsarish.model.errors import CryptoError
+from pulsarish.model.errors import ChecksumError, CryptoError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata
 
@@ -40,13 +40,17 @@ class ReceiveQueue:
         open_entry: Open,
         ready: deque[Message],
         chunks: ChunkAssembler,
+        on_dropped: Callable[[int], None] = lambda _count: None,
     ) -> None:
         """``queue_size`` in messages; 0: grant a permit only while the program waits for a message.
 
         ``ready``: receives the opened messages. Consumers of several topics share it; its
         ``popleft`` needs no lock.
+
+        ``on_dropped``: called with the number of messages that leave it untaken.
         """
         self._topic = topic
+        self._on_dropped = on_dropped
         self._queue_size = queue_size
         self.slab_max = min(_SLAB_MAX, queue_size // _SLABS_MIN)
         """At most this many messages of several entries are opened together."""
@@ -117,6 +121,7 @@ class ReceiveQueue:
 
     def _drop_ready(self) -> None:
         others = [message for message in self._ready if message.topic_name() != self._topic]
+        self._on_dropped(len(self._ready) - len(others))
         self._ready.clear()
         self._ready.extend(others)
 
@@ -137,6 +142,10 @@ class ReceiveQueue:
     @property
     def entries_count(self) -> int:
         return len(self._entries)
+
+    def waiting_count(self) -> int:
+        """Return the number of messages in entries that are not open yet."""
+        return sum(map(_count_or_one, self._entries))
 
     @property
     def first(self) -> Entry | None:
@@ -241,3 +250,10 @@ class ReceiveQueue:
 
 def _messages_count(entry: Entry) -> int:
     return max(1, parse_metadata(entry.data).num_messages_in_batch)
+
+
+def _count_or_one(entry: Entry) -> int:
+    try:
+        return _messages_count(entry)
+    except ChecksumError:
+        return 1  # opening it reports what is wrong

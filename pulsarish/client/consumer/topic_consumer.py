@@ -85,6 +85,7 @@ class TopicConsumer:
             lambda entry: open_entry(entry, self._topic_text, partition, decode_of, decrypt),
             inbox.ready,
             self._chunks,
+            inbox.on_dropped,
         )
         self._keeps_queue = options.start is not None or not topic.persistent
         self._position = ReaderPosition(options, self._incoming, persistent=topic.persistent)
@@ -147,6 +148,10 @@ class TopicConsumer:
         Returns whether there is a message now.
         """
         return self._unpacker.open_next()
+
+    def waiting_count(self) -> int:
+        """Return the number of messages that came and are not open; the caller holds the lock."""
+        return self._incoming.waiting_count()
 
     # Events of the stream.
 

@@ -50,6 +50,8 @@ class UnackedMessages:
         damaged_delay_ms: Callable[[int], int] = lambda _count: DAMAGED_RETRY_MS,
     ) -> None:
         self.acks = acks
+        self._acknowledged_count = 0
+        self.refused_count = 0
         self._nacks = NegativeAcks(negative_delay_ms)
         self._damaged = NegativeAcks(damaged_delay_ms)
         self._unacked = UnackedTracker(unacked_timeout_seconds) if unacked_timeout_seconds else None
@@ -92,6 +94,11 @@ class UnackedMessages:
             self._unacked.add(key, now)
 
     @property
+    def acknowledged_count(self) -> int:
+        """Messages that were acknowledged; a cumulative acknowledgement counts once."""
+        return self._acknowledged_count + len(self._deferred)
+
+    @property
     def is_timed(self) -> bool:
         """Whether messages that are handed out have a timeout."""
         return self._unacked is not None
@@ -112,6 +119,7 @@ class UnackedMessages:
 
     def acknowledge_messages(self, messages: Iterable[Message]) -> None:
         for entry, indexes in entry_runs(messages):
+            self._acknowledged_count += len(indexes)
             key = (entry.ledger_id, entry.entry_id)
             if self.acks.acknowledge_indexes(
                 key, indexes, entry.messages_count, self._chunks.get(key) or entry.chunks
@@ -119,6 +127,7 @@ class UnackedMessages:
                 self._done_with(key)
 
     def acknowledge(self, ids: Sequence[MessageId]) -> None:
+        self._acknowledged_count += len(ids)
         for message_id in ids:
             key = (message_id.ledger_id(), message_id.entry_id())
             # A stored id knows only the first and the last chunk.
@@ -127,6 +136,7 @@ class UnackedMessages:
 
     def acknowledge_cumulative(self, message_id: MessageId) -> None:
         self.settle()
+        self._acknowledged_count += 1
         last = self.acks.acknowledge_cumulative(message_id)
         for key in [key for key in self._chunks if key <= last]:
             del self._chunks[key]
@@ -144,6 +154,7 @@ class UnackedMessages:
     def refuse(self, message_id: MessageId, redelivery_count: int, now: float) -> None:
         """Note a negative acknowledgement."""
         self.settle()
+        self.refused_count += 1
         key = (message_id.ledger_id(), message_id.entry_id())
         self._nacks.add(key, redelivery_count, now)
         if message_id.chunks():

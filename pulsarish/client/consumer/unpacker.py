@@ -146,6 +146,7 @@ class Unpacker:
         alive = self._unacked.opened(entry, messages, now)
         if alive:
             self._incoming.hand_out(messages)
+            self._inbox.on_opened(len(messages), len(entry.data), again=entry.redelivery_count > 0)
         else:
             self._wake()
         return alive

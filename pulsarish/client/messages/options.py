@@ -189,6 +189,9 @@ class ClientOptions:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``; of a ``Service``, this
         kind only.
 
+        ``stats_interval_in_seconds``: how often the counts of producers and consumers are
+        written to the log, as information; 0: never.
+
         ``tracer_provider``: of OpenTelemetry, for spans of what is sent and received; ``None``:
         nothing is traced.
         """
@@ -200,14 +203,16 @@ class ClientOptions:
         check_logger(logger)
         self.logger = logger
         # These have no effect: all clients of a process share one loop thread, each listener has a
-        # thread of its own, lookups are not limited, and statistics come from the admin API.
+        # thread of its own, and lookups are not limited.
         for name, number in (
             ("io_threads", io_threads),
             ("message_listener_threads", message_listener_threads),
             ("concurrent_lookup_requests", concurrent_lookup_requests),
-            ("stats_interval_in_seconds", stats_interval_in_seconds),
         ):
             check_number(name, number, 0)
+        self.stats_interval_seconds = check_number(
+            "stats_interval_in_seconds", stats_interval_in_seconds, 0
+        )
         self.security = security_of(
             authentication,
             is_tls=self.url.has_tls,

@@ -20,6 +20,7 @@ from pulsarish.client.messages.pending_entries import Callback
 from pulsarish.client.producer.routing import OutgoingMessage, Router, make_router
 from pulsarish.client.producer.topic_producer import OnReturn, TopicProducer
 from pulsarish.client.schemas.schema import message_key
+from pulsarish.client.stats import ProducerStats, latency_of
 from pulsarish.model.errors import (
     AlreadyClosed,
     InvalidArgument,
@@ -326,6 +327,19 @@ class PartitionedProducer:
     @property
     def last_sequence_id(self) -> int:
         return max(child.core.last_sequence_id for child in self.children)
+
+    def stats(self) -> ProducerStats:
+        """Return the sums of all partitions; may be called from any thread."""
+        counts = [child.counts for child in self.children]
+        return ProducerStats(
+            self.options.topic.full,
+            self.name,
+            sum(each.sent for each in counts),
+            sum(each.sent_bytes for each in counts),
+            sum(each.failed for each in counts),
+            sum(child.core.pending_count for child in self.children),
+            latency_of([each.latency for each in counts]),
+        )
 
     @property
     def is_connected(self) -> bool:

@@ -23,6 +23,7 @@ from pulsarish.client.messages.pending_entries import PendingEntry
 from pulsarish.client.producer.send_queue import SendLimits, SendQueue
 from pulsarish.client.schemas.wire import schema_message
 from pulsarish.client.send_failures import SendFailures
+from pulsarish.client.stats import SendCounts
 from pulsarish.model.errors import (
     AlreadyClosed,
     ProducerBusy,
@@ -86,6 +87,7 @@ class TopicProducer:
         self.deduplication = False
         """Whether the broker removed duplicates when it last opened the producer."""
         self.is_open = False
+        self.counts = SendCounts()
         self.completed: Callable[[], None] = lambda: None
         """Called in the loop when messages were completed, so that there may be room."""
         self._options = options
@@ -290,8 +292,10 @@ class TopicProducer:
                 f"{last.sequence_id}"
             )
             done = self.core.answered(count)
+        now = self._parts.clock.monotonic()
         for index, entry in enumerate(done):
             if entry is not None:
+                self._count(entry, now)
                 # Ledger -1: a duplicate; the broker does not know the position of the stored
                 # message.
                 self._complete(entry, ledger_id, first_entry + index if ledger_id >= 0 else -1)
@@ -324,6 +328,14 @@ class TopicProducer:
         self._reconnector.lost(moved_to)
 
     # Completion.
+
+    def _count(self, entry: PendingEntry, now: float) -> None:
+        counts, messages = self.counts, len(entry.callbacks)
+        counts.sent_bytes += entry.size_bytes
+        if messages:
+            counts.sent += messages
+            made = entry.deadline - self._options.send_timeout_seconds
+            counts.latency.observe(now - made, messages)
 
     def _complete(self, entry: PendingEntry, ledger_id: int, entry_id: int) -> None:
         partition, ok, callbacks = self.partition, Result.Ok, entry.callbacks
@@ -358,6 +370,7 @@ class TopicProducer:
     def _fail(self, entries: Sequence[PendingEntry], error: PulsarishError) -> None:
         result = error.error()
         for entry in entries:
+            self.counts.failed += len(entry.callbacks)
             for callback in entry.callbacks:
                 if isinstance(callback, Waiter):
                     callback.fail(error)

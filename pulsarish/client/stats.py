@@ -1,0 +1,241 @@
+"""What a client counts, as plain values and as Prometheus's text.
+
+Everything is counted once for an entry, which may be a batch, not for each message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from pulsarish.runtime.metrics import Family, Histogram, Page
+
+__all__ = [
+    "ClientStats",
+    "ConsumerStats",
+    "LatencyStats",
+    "ProducerStats",
+    "SendCounts",
+    "latency_of",
+]
+
+_Each = TypeVar("_Each", bound="ProducerStats | ConsumerStats")
+
+
+class SendCounts:
+    """The counts of one topic's producer."""
+
+    __slots__ = ("failed", "latency", "sent", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.sent_bytes = 0
+        self.failed = 0
+        self.latency = Histogram()
+
+
+@dataclass(frozen=True)
+class LatencyStats:
+    """A histogram in seconds.
+
+    Args:
+        bounds: upper bounds; there is one count more, of what lies above the last.
+        total: the sum of all.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """0.0 while nothing is counted."""
+        return self.total / self.count if self.count else 0.0
+
+    def quantile(self, share: float) -> float:
+        """Return the upper bound under which this share lies, such as 0.99; infinity above the
+        last bound, 0.0 while nothing is counted.
+        """
+        left = share * self.count
+        if not left:
+            return 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            left -= count
+            if left <= 0:
+                return bound
+        return float("inf")
+
+
+def latency_of(histograms: Sequence[Histogram]) -> LatencyStats:
+    """Return the sum of histograms with the same bounds."""
+    counts = zip(*(each.counts for each in histograms), strict=True)
+    return LatencyStats(
+        histograms[0].bounds,
+        tuple(sum(each) for each in counts),
+        sum(each.total for each in histograms),
+    )
+
+
+@dataclass(frozen=True)
+class ProducerStats:
+    """Since a producer was made.
+
+    Args:
+        messages_sent: stored, by their receipts.
+        bytes_sent: of the entries that hold them, as they were sent: compressed and encrypted.
+        messages_failed: accepted and then failed.
+        messages_pending: accepted and neither stored nor failed.
+        send_latency: from when a message's entry was made, which is when its batch is closed, to
+            its receipt.
+    """
+
+    topic: str
+    producer_name: str
+    messages_sent: int
+    bytes_sent: int
+    messages_failed: int
+    messages_pending: int
+    send_latency: LatencyStats
+
+
+@dataclass(frozen=True)
+class ConsumerStats:
+    """Since a consumer or reader was made. A reader has no subscription and acknowledges nothing.
+
+    Args:
+        messages_received: given to the program.
+        bytes_received: of the entries that hold them, as they came.
+        messages_redelivered: of those that were made ready for the program, the ones that were
+            delivered before.
+        messages_acknowledged: acknowledged; a cumulative acknowledgement counts once.
+        messages_refused: negatively acknowledged.
+        messages_queued: received from brokers, and not yet given to the program.
+    """
+
+    topic: str
+    subscription_name: str
+    consumer_name: str
+    messages_received: int
+    bytes_received: int
+    messages_redelivered: int
+    messages_acknowledged: int
+    messages_refused: int
+    messages_queued: int
+
+
+@dataclass(frozen=True)
+class ClientStats:
+    """Of the producers, consumers and readers of a client that are open."""
+
+    producers: tuple[ProducerStats, ...]
+    consumers: tuple[ConsumerStats, ...]
+
+    def to_prometheus(self) -> str:
+        """Return all in Prometheus's text format (version 0.0.4)."""
+        page = Page({}, [family.name for family, _ in (*_PRODUCER, *_CONSUMER)] + [_LATENCY.name])
+        _put(page, _PRODUCER, self.producers, _producer_labels)
+        _put(page, _CONSUMER, self.consumers, _consumer_labels)
+        for labels, members in _grouped(self.producers, _producer_labels):
+            latency = Histogram(members[0].send_latency.bounds)
+            for each in members:
+                latency.total += each.send_latency.total
+                for index, count in enumerate(each.send_latency.counts):
+                    latency.counts[index] += count
+            page.put_histogram(_LATENCY.name, dict(labels), latency)
+        return page.text([*(family for family, _ in (*_PRODUCER, *_CONSUMER)), _LATENCY])
+
+
+_Labels = tuple[tuple[str, str], ...]
+_OF_PRODUCER: Final = ("topic", "producer_name")
+_OF_CONSUMER: Final = ("topic", "subscription", "consumer_name")
+
+
+def _producer_labels(stats: ProducerStats) -> _Labels:
+    return tuple(zip(_OF_PRODUCER, (stats.topic, stats.producer_name), strict=True))
+
+
+def _consumer_labels(stats: ConsumerStats) -> _Labels:
+    values = (stats.topic, stats.subscription_name, stats.consumer_name)
+    return tuple(zip(_OF_CONSUMER, values, strict=True))
+
+
+def _counter(name: str, meaning: str, labels: tuple[str, ...]) -> Family:
+    return Family(f"pulsarish_client_{name}_total", "counter", meaning, labels)
+
+
+def _gauge(name: str, meaning: str, labels: tuple[str, ...]) -> Family:
+    return Family(f"pulsarish_client_{name}", "gauge", meaning, labels)
+
+
+_LATENCY: Final = Family(
+    "pulsarish_client_send_latency_seconds",
+    "histogram",
+    "Time from when the entry of a message was made to its receipt.",
+    _OF_PRODUCER,
+)
+_PRODUCER: Final[tuple[tuple[Family, Callable[[ProducerStats], int]], ...]] = (
+    (_counter("messages_sent", "Messages stored.", _OF_PRODUCER), lambda s: s.messages_sent),
+    (_counter("bytes_sent", "Bytes of stored entries.", _OF_PRODUCER), lambda s: s.bytes_sent),
+    (
+        _counter("messages_failed", "Messages that were not stored.", _OF_PRODUCER),
+        lambda s: s.messages_failed,
+    ),
+    (
+        _gauge("messages_pending", "Messages without a receipt.", _OF_PRODUCER),
+        lambda s: s.messages_pending,
+    ),
+)
+_CONSUMER: Final[tuple[tuple[Family, Callable[[ConsumerStats], int]], ...]] = (
+    (
+        _counter("messages_received", "Messages given to the program.", _OF_CONSUMER),
+        lambda s: s.messages_received,
+    ),
+    (
+        _counter("bytes_received", "Bytes of received entries.", _OF_CONSUMER),
+        lambda s: s.bytes_received,
+    ),
+    (
+        _counter("messages_redelivered", "Messages delivered again.", _OF_CONSUMER),
+        lambda s: s.messages_redelivered,
+    ),
+    (
+        _counter("messages_acknowledged", "Messages acknowledged.", _OF_CONSUMER),
+        lambda s: s.messages_acknowledged,
+    ),
+    (
+        _counter("messages_refused", "Messages negatively acknowledged.", _OF_CONSUMER),
+        lambda s: s.messages_refused,
+    ),
+    (
+        _gauge("messages_queued", "Messages that wait for the program.", _OF_CONSUMER),
+        lambda s: s.messages_queued,
+    ),
+)
+
+
+def _grouped(
+    stats: Iterable[_Each], labels_of: Callable[[_Each], _Labels]
+) -> Iterable[tuple[_Labels, list[_Each]]]:
+    """Yield the stats with the same labels, which are one series."""
+    groups: dict[_Labels, list[_Each]] = {}
+    for each in stats:
+        groups.setdefault(labels_of(each), []).append(each)
+    return groups.items()
+
+
+def _put(
+    page: Page,
+    families: Iterable[tuple[Family, Callable[[_Each], int]]],
+    stats: Iterable[_Each],
+    labels_of: Callable[[_Each], _Labels],
+) -> None:
+    rows = list(families)
+    for labels, members in _grouped(stats, labels_of):
+        braces = page.labels(dict(labels))
+        for family, value in rows:
+            page.put(family.name, braces, sum(map(value, members)))
