@@ -52,6 +52,11 @@ class Logger:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
 
+    @property
+    def writes_debug(self) -> bool:
+        """Whether debug lines are written now."""
+        return self._logger.isEnabledFor(logging.DEBUG)
+
     def debug(self, event: str, /, **fields: object) -> None:
         self._log(logging.DEBUG, event, None, fields)
 

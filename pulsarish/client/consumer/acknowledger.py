@@ -20,6 +20,7 @@ from pulsarish.client.consumer.redelivery import EntryKey
 from pulsarish.client.consumer.subscription_session import SubscriptionSession
 from pulsarish.client.consumer.unacked_messages import DAMAGED_RETRY_MS, UnackedMessages
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.message_log import message_log
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.letters import dead_letter, letter_topic_name, retry_letter
 from pulsarish.client.messages.message import Message
@@ -63,6 +64,7 @@ class Acknowledger:
         *,
         partition: int,
     ) -> None:
+        self._messages = message_log(session.topic.full)
         self._parts = parts
         self._inbox = inbox
         self._session = session
@@ -175,6 +177,8 @@ class Acknowledger:
             self._wake()
 
     def negative_acknowledge(self, message_id: MessageId, redelivery_count: int) -> None:
+        if self._messages is not None:
+            self._messages.refused(message_id)
         with self._inbox.lock:
             if not self._of_this_cluster((message_id,)):
                 return
@@ -213,6 +217,8 @@ class Acknowledger:
 
     def send(self, batch: AckBatch) -> None:
         """Send what ``take_due`` returned."""
+        if self._messages is not None:
+            self._messages.acknowledged(batch.ids, batch.cumulative)
         stream = self._session.stream
         assert stream is not None
         self._sender.send(stream, self._session.consumer_id, batch)

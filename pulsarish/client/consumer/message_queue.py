@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from pulsarish.client.message_log import MessageLog, message_log
 from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import CryptoError, PulsarishError
 
@@ -15,6 +16,17 @@ __all__ = ["MessageQueue"]
 
 class _Source(Protocol):
     def open_next(self) -> bool: ...
+
+
+class _LoggedQueue(deque[Message]):
+    """Logs each message that is taken."""
+
+    def popleft(self) -> Message:
+        message = super().popleft()
+        MessageLog(message.topic_name()).handed_out(
+            message.message_id(), message.sequence_id(), message.producer_name()
+        )
+        return message
 
 
 class MessageQueue:
@@ -27,6 +39,8 @@ class MessageQueue:
     def __init__(self, lock: AbstractContextManager[object]) -> None:
         self.lock = lock
         self.ready: deque[Message] = deque()
+        if message_log("") is not None:
+            self.ready = _LoggedQueue()
         self.sources: list[_Source] = []
         self.failure: PulsarishError | None = None
         """Why no more messages come."""

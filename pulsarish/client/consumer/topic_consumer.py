@@ -22,6 +22,7 @@ from pulsarish.client.consumer.seeker import Seeker
 from pulsarish.client.consumer.subscription_session import SubscriptionSession
 from pulsarish.client.consumer.unpacker import Unpacker
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
+from pulsarish.client.message_log import message_log
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.message import Entry, open_entry
 from pulsarish.model.errors import ChecksumError, PulsarishError
@@ -59,6 +60,7 @@ class TopicConsumer:
             ended: called when no more messages come; without it, the program's calls raise why.
         """
         self.topic = topic
+        self._messages = message_log(topic.full)
         self.partition = partition
         self._options = options
         self._clock = clock = parts.clock
@@ -156,6 +158,9 @@ class TopicConsumer:
     # Events of the stream.
 
     def on_delivery(self, entries: list[Entry]) -> None:
+        if self._messages is not None:
+            for entry in entries:
+                self._messages.received(entry.ledger_id, entry.entry_id, entry.redelivery_count)
         with self._inbox.lock:
             if self._seeks.is_under_way:
                 # From before the seek or the redelivery: only their permits count, unless that is

@@ -294,6 +294,9 @@ class PartitionedProducer:
             if not core.has_room:
                 return False
             news = core.add(payload, callback, extras, sequence_id)
+            if child.messages is not None:
+                number = core.newest_sequence_id if sequence_id is None else sequence_id
+                child.messages.queued(number, len(payload))
             if now:
                 core.seal()
         if news:

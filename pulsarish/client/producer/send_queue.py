@@ -72,11 +72,15 @@ class SendQueue:
         *,
         stamp: Callable[[], tuple[float, int]],
         encryption: Encryption | None = None,
+        on_sealed: Callable[[PendingEntry], None] | None = None,
     ) -> None:
         """``stamp`` returns the monotonic time in seconds and the wall clock in milliseconds.
 
         ``encryption``: of each entry's payload, after its compression.
+
+        ``on_sealed``: called with each entry when it is made.
         """
+        self._on_sealed = on_sealed
         self._limits: Final = limits
         self._stamp = stamp
         self._sealer: Final = EntrySealer(
@@ -123,6 +127,11 @@ class SendQueue:
         self._sealer.use_schema(version)
 
     # The program's side.
+
+    @property
+    def newest_sequence_id(self) -> int:
+        """The highest sequence id of an accepted message."""
+        return self._next_sequence_id - 1
 
     @property
     def has_room(self) -> bool:
@@ -304,6 +313,8 @@ class SendQueue:
         self._sealer.seal_batch(raw, count, sequence_ids[0], sequence_ids[-1], callbacks, of_all)
 
     def _put(self, entry: PendingEntry) -> None:
+        if self._on_sealed is not None:
+            self._on_sealed(entry)
         is_sent = len(entry.parts[1]) <= self.max_message_bytes
         (self._queue if is_sent else self._oversized).append(entry)
 

@@ -18,6 +18,7 @@ from pulsarish.client.connection.publish_stream import PublishStream
 from pulsarish.client.connection.reconnect import Reconnector
 from pulsarish.client.enums import BatchingType, ProducerAccessMode
 from pulsarish.client.message_id import MessageId, known_id
+from pulsarish.client.message_log import message_log
 from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.messages.pending_entries import PendingEntry
 from pulsarish.client.producer.send_queue import SendLimits, SendQueue
@@ -88,6 +89,7 @@ class TopicProducer:
         """Whether the broker removed duplicates when it last opened the producer."""
         self.is_open = False
         self.counts = SendCounts()
+        self.messages = message_log(topic.full)
         self.completed: Callable[[], None] = lambda: None
         """Called in the loop when messages were completed, so that there may be room."""
         self._options = options
@@ -107,6 +109,7 @@ class TopicProducer:
             limits,
             stamp=lambda: (clock.monotonic(), clock.wall_ms()),
             encryption=encryption,
+            on_sealed=None if self.messages is None else self.messages.batched,
         )
         self.lock = parts.handoff.lock()
         self.notice = Wakeup(parts.handoff, self.look)
@@ -280,7 +283,10 @@ class TopicProducer:
 
     def take(self, bytes_max: int) -> list[PendingEntry]:
         with self.lock:
-            return self.core.take(bytes_max)
+            entries = self.core.take(bytes_max)
+        if self.messages is not None:
+            self.messages.sent(entries)
+        return entries
 
     def receipts(self, count: int, ledger_id: int, first_entry: int, sequence_id: int) -> None:
         with self.lock:
@@ -339,6 +345,8 @@ class TopicProducer:
 
     def _complete(self, entry: PendingEntry, ledger_id: int, entry_id: int) -> None:
         partition, ok, callbacks = self.partition, Result.Ok, entry.callbacks
+        if self.messages is not None:
+            self.messages.stored(entry, ledger_id, entry_id)
         size = len(callbacks) if entry.is_batch else 0
         chunks = entry.chunked.stored(ledger_id, entry_id) if entry.chunked is not None else ()
         at = 0
@@ -371,6 +379,8 @@ class TopicProducer:
         result = error.error()
         for entry in entries:
             self.counts.failed += len(entry.callbacks)
+            if self.messages is not None:
+                self.messages.failed(entry, error)
             for callback in entry.callbacks:
                 if isinstance(callback, Waiter):
                     callback.fail(error)
