@@ -5,9 +5,11 @@ Everything is counted once for an entry, which may be a batch, not for each mess
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from math import inf
+from typing import Any, Final, Protocol, TypeVar
 
 from pulsarish.runtime.metrics import Family, Histogram, Page
 
@@ -17,10 +19,19 @@ __all__ = [
     "LatencyStats",
     "ProducerStats",
     "SendCounts",
+    "SentEntry",
     "latency_of",
 ]
 
 _Each = TypeVar("_Each", bound="ProducerStats | ConsumerStats")
+
+
+class SentEntry(Protocol):
+    """What is counted of an entry."""
+
+    callbacks: Sequence[Any]
+    deadline: float
+    size_bytes: int
 
 
 class SendCounts:
@@ -33,6 +44,36 @@ class SendCounts:
         self.sent_bytes = 0
         self.failed = 0
         self.latency = Histogram()
+
+    def add(self, entries: Iterable[SentEntry | None], deadline: float) -> None:
+        """Count entries that were stored, in their order; ``None`` for one that counts no more.
+
+        Args:
+            deadline: of an entry that is made now.
+        """
+        latency = self.latency
+        bounds, counts = latency.bounds, latency.counts
+        sent = size_bytes = 0
+        total = 0.0
+        # Entries that are stored together were mostly made together: the bucket is looked up when
+        # an entry leaves that of the one before.
+        bucket, least, most = 0, inf, -inf
+        for entry in entries:
+            if entry is None:
+                continue
+            size_bytes += entry.size_bytes
+            messages = len(entry.callbacks)
+            seconds = deadline - entry.deadline
+            if not least < seconds <= most:
+                bucket = bisect_left(bounds, seconds)
+                least = bounds[bucket - 1] if bucket else -inf
+                most = bounds[bucket] if bucket < len(bounds) else inf
+            counts[bucket] += messages
+            sent += messages
+            total += seconds * messages
+        self.sent += sent
+        self.sent_bytes += size_bytes
+        latency.total += total
 
 
 @dataclass(frozen=True)
@@ -68,7 +109,7 @@ class LatencyStats:
             left -= count
             if left <= 0:
                 return bound
-        return float("inf")
+        return inf
 
 
 def latency_of(histograms: Sequence[Histogram]) -> LatencyStats:

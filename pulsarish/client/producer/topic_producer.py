@@ -298,10 +298,9 @@ class TopicProducer:
                 f"{last.sequence_id}"
             )
             done = self.core.answered(count)
-        now = self._parts.clock.monotonic()
+        self.counts.add(done, self._parts.clock.monotonic() + self._options.send_timeout_seconds)
         for index, entry in enumerate(done):
             if entry is not None:
-                self._count(entry, now)
                 # Ledger -1: a duplicate; the broker does not know the position of the stored
                 # message.
                 self._complete(entry, ledger_id, first_entry + index if ledger_id >= 0 else -1)
@@ -334,14 +333,6 @@ class TopicProducer:
         self._reconnector.lost(moved_to)
 
     # Completion.
-
-    def _count(self, entry: PendingEntry, now: float) -> None:
-        counts, messages = self.counts, len(entry.callbacks)
-        counts.sent_bytes += entry.size_bytes
-        if messages:
-            counts.sent += messages
-            made = entry.deadline - self._options.send_timeout_seconds
-            counts.latency.observe(now - made, messages)
 
     def _complete(self, entry: PendingEntry, ledger_id: int, entry_id: int) -> None:
         partition, ok, callbacks = self.partition, Result.Ok, entry.callbacks
