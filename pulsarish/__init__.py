@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pulsarish.client.api.arrow_batch import ArrowBatch
     from pulsarish.client.api.blocking_client import Client
     from pulsarish.client.api.blocking_consumer import Consumer, Reader
     from pulsarish.client.api.blocking_producer import Producer
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from pulsarish.client.schemas.avro import AvroSchema
     from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, Schema, StringSchema
     from pulsarish.client.service_info import AutoClusterFailover, ServiceInfo, ServiceInfoProvider
+    from pulsarish.client.stats import ClientStats, ConsumerStats, LatencyStats, ProducerStats
     from pulsarish.exceptions import *
     from pulsarish.functions import Context, Function, IdentitySerDe, PickleSerDe, SerDe
     from pulsarish.model.result import Result
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AlreadyClosed",
     "AlreadyExists",
+    "ArrowBatch",
     "Authentication",
     "AuthenticationAthenz",
     "AuthenticationBasic",
@@ -90,6 +93,7 @@ __all__ = [
     "BytesSchema",
     "ChecksumError",
     "Client",
+    "ClientStats",
     "CompressionType",
     "ConnectError",
     "ConsoleLogger",
@@ -102,6 +106,7 @@ __all__ = [
     "ConsumerKeySharedPolicy",
     "ConsumerNotFound",
     "ConsumerNotInitialized",
+    "ConsumerStats",
     "ConsumerType",
     "Context",
     "CryptoError",
@@ -132,6 +137,7 @@ __all__ = [
     "JsonSchema",
     "KeySharedMode",
     "KeySharedPolicy",
+    "LatencyStats",
     "LimitReached",
     "LoggerLevel",
     "LookupError",
@@ -158,6 +164,7 @@ __all__ = [
     "ProducerFenced",
     "ProducerNotInitialized",
     "ProducerQueueIsFull",
+    "ProducerStats",
     "PulsarException",
     "PulsarishError",
     "ReadError",
@@ -194,6 +201,7 @@ _MODULES = {
     "client.schemas.auto_consume": ("AutoConsumeSchema",),
     "client.schemas.avro": ("AvroSchema",),
     "client.backoff": ("MultiplierRedeliveryBackoff",),
+    "client.api.arrow_batch": ("ArrowBatch",),
     "client.api.blocking_client": ("Client",),
     "client.api.blocking_consumer": ("Consumer", "Reader"),
     "client.api.blocking_producer": ("Producer",),
@@ -223,6 +231,7 @@ _MODULES = {
     "client.messages.topic_filter": ("Wildcard",),
     "model.result": ("Result",),
     "client.service_info": ("AutoClusterFailover", "ServiceInfo", "ServiceInfoProvider"),
+    "client.stats": ("ClientStats", "ConsumerStats", "LatencyStats", "ProducerStats"),
     "client.schemas.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
     "client.api.table_view": ("TableView",),
     "client.api.tracing": ("trace_context",),

@@ -100,6 +100,10 @@ class Client(AsyncClient):
             from pulsarish.client.api.tracing import Tracing
 
             trace(self, Tracing(options.tracer_provider, world.clock.wall_ms))
+        if options.meter_provider is not None:
+            from pulsarish.client.api.metering import export_metrics
+
+            export_metrics(self, options.meter_provider)
 
     @classmethod
     def from_profile(cls, name: str | None = None, **options: Unpack[ClientArguments]) -> Self:

@@ -6,8 +6,9 @@ Everything is counted once for an entry, which may be a batch, not for each mess
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
@@ -20,7 +21,10 @@ __all__ = [
     "ProducerStats",
     "SendCounts",
     "SentEntry",
+    "Series",
     "latency_of",
+    "sent_seconds",
+    "series_of",
 ]
 
 _Each = TypeVar("_Each", bound="ProducerStats | ConsumerStats")
@@ -178,9 +182,12 @@ class ClientStats:
 
     def to_prometheus(self) -> str:
         """Return all in Prometheus's text format (version 0.0.4)."""
-        page = Page({}, [family.name for family, _ in (*_PRODUCER, *_CONSUMER)] + [_LATENCY.name])
-        _put(page, _PRODUCER, self.producers, _producer_labels)
-        _put(page, _CONSUMER, self.consumers, _consumer_labels)
+        series = list(series_of())
+        families = [*(family for family, _ in series), _LATENCY]
+        page = Page({}, [family.name for family in families])
+        for family, read in series:
+            for labels, value in read(self):
+                page.put(family.name, page.labels(dict(labels)), value)
         for labels, members in _grouped(self.producers, _producer_labels):
             latency = Histogram(members[0].send_latency.bounds)
             for each in members:
@@ -188,7 +195,7 @@ class ClientStats:
                 for index, count in enumerate(each.send_latency.counts):
                     latency.counts[index] += count
             page.put_histogram(_LATENCY.name, dict(labels), latency)
-        return page.text([*(family for family, _ in (*_PRODUCER, *_CONSUMER)), _LATENCY])
+        return page.text(families)
 
 
 _Labels = tuple[tuple[str, str], ...]
@@ -259,6 +266,41 @@ _CONSUMER: Final[tuple[tuple[Family, Callable[[ConsumerStats], int]], ...]] = (
 )
 
 
+Series = tuple[_Labels, float]
+"""Labels and a value."""
+
+
+def series_of() -> Iterator[tuple[Family, Callable[[ClientStats], Iterable[Series]]]]:
+    """Yield each counter and gauge, and what reads its series."""
+    for family, value in _PRODUCER:
+        yield family, partial(_producer_series, value)
+    for family, of_consumer in _CONSUMER:
+        yield family, partial(_consumer_series, of_consumer)
+
+
+def sent_seconds(stats: ClientStats) -> Iterable[Series]:
+    """Return the sum of the send latencies of each producer."""
+    return _producer_series(lambda each: each.send_latency.total, stats)
+
+
+def _producer_series(
+    value: Callable[[ProducerStats], float], stats: ClientStats
+) -> Iterable[Series]:
+    return [
+        (labels, sum(map(value, members)))
+        for labels, members in _grouped(stats.producers, _producer_labels)
+    ]
+
+
+def _consumer_series(
+    value: Callable[[ConsumerStats], float], stats: ClientStats
+) -> Iterable[Series]:
+    return [
+        (labels, sum(map(value, members)))
+        for labels, members in _grouped(stats.consumers, _consumer_labels)
+    ]
+
+
 def _grouped(
     stats: Iterable[_Each], labels_of: Callable[[_Each], _Labels]
 ) -> Iterable[tuple[_Labels, list[_Each]]]:
@@ -267,16 +309,3 @@ def _grouped(
     for each in stats:
         groups.setdefault(labels_of(each), []).append(each)
     return groups.items()
-
-
-def _put(
-    page: Page,
-    families: Iterable[tuple[Family, Callable[[_Each], int]]],
-    stats: Iterable[_Each],
-    labels_of: Callable[[_Each], _Labels],
-) -> None:
-    rows = list(families)
-    for labels, members in _grouped(stats, labels_of):
-        braces = page.labels(dict(labels))
-        for family, value in rows:
-            page.put(family.name, braces, sum(map(value, members)))

@@ -86,6 +86,10 @@ class Client(MakesWorkers):
             from pulsarish.client.api.tracing import Tracing
 
             self._tracing = Tracing(options.tracer_provider, loop.world.clock.wall_ms)
+        if options.meter_provider is not None:
+            from pulsarish.client.api.metering import export_metrics
+
+            export_metrics(self._client, options.meter_provider)
 
     @classmethod
     def from_profile(cls, name: str | None = None, **options: Unpack[ClientArguments]) -> Self:

@@ -1,7 +1,7 @@
 """Spans of a client for OpenTelemetry, after its conventions for messaging, and the W3C trace
 context that messages carry in their properties.
 
-The only module that imports OpenTelemetry; nothing imports it unless a program traces.
+Nothing imports this module unless a program traces.
 """
 
 from __future__ import annotations

@@ -72,6 +72,7 @@ class ClientArguments(TypedDict, total=False):
     tls_certificate_file_path: str | None
     transport: Transport
     tracer_provider: object | None
+    meter_provider: object | None
 
 
 class ProducerArguments(TypedDict, total=False):

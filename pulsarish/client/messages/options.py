@@ -185,6 +185,7 @@ class ClientOptions:
         *,
         transport: Transport = "auto",
         tracer_provider: object | None = None,
+        meter_provider: object | None = None,
     ) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``; of a ``Service``, this
         kind only.
@@ -193,7 +194,7 @@ class ClientOptions:
         written to the log, as information; 0: never.
 
         ``tracer_provider``: of OpenTelemetry, for spans of what is sent and received; ``None``:
-        nothing is traced.
+        nothing is traced. ``meter_provider``: of OpenTelemetry, for what ``stats`` counts.
         """
         self.url = parse_service_url(service_url)
         unsupported(
@@ -243,6 +244,7 @@ class ClientOptions:
             )
         self.transport: Transport = transport
         self.tracer_provider = tracer_provider
+        self.meter_provider = meter_provider
 
 
 class ProducerOptions:

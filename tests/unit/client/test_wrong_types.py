@@ -9,6 +9,7 @@ import pytest
 
 import pulsarish
 import pulsarish.schema
+from pulsarish.client.api.metering import export_metrics
 from pulsarish.client.api.service_source import checked_info
 from pulsarish.client.api.tracing import Tracing
 from pulsarish.client.messages.options import ClientOptions, ProducerOptions, make_extras
@@ -24,6 +25,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "logger": lambda: ClientOptions("pulsar://a", logger=WRONG),
     "transport": lambda: ClientOptions("pulsar://a", transport=WRONG),
     "tracer_provider": lambda: Tracing(WRONG, lambda: 0),
+    "meter_provider": lambda: export_metrics(None, WRONG),
     "authentication of a cluster": lambda: pulsarish.ServiceInfo("pulsar://a", WRONG),
     "primary": lambda: pulsarish.AutoClusterFailover(WRONG, [HERE]),
     "secondary": lambda: pulsarish.AutoClusterFailover(HERE, WRONG),

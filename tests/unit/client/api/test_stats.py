@@ -6,9 +6,12 @@ import asyncio
 import logging
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
 
 import pulsarish
+from pulsarish.client.api.metering import export_metrics
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.stats import ClientStats, ConsumerStats, LatencyStats, ProducerStats
@@ -118,6 +121,41 @@ def test_the_text_is_prometheus() -> None:
     assert {each.labels.get("le"): each.value for each in latency.samples if "le" in each.labels}[
         "+Inf"
     ] == 8
+
+
+def test_opentelemetry_reads_the_counts() -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        export_metrics(client, provider)
+        producer = await client.create_producer("t", "shop")
+        await client.subscribe("t", "s")
+        await asyncio.gather(producer.send(b"x"), producer.send(b"y"))
+        data = reader.get_metrics_data()
+        assert data is not None
+        points = {
+            metric.name: list(metric.data.data_points)
+            for metric in data.resource_metrics[0].scope_metrics[0].metrics
+        }
+        (sent,) = points["pulsarish.client.messages_sent"]
+        assert sent.value == 2
+        assert sent.attributes == {
+            "messaging.system": "pulsar",
+            "messaging.destination.name": "persistent://public/default/t",
+            "messaging.client.id": "shop",
+        }
+        assert points["pulsarish.client.send_time"][0].value > 0
+        assert (
+            points["pulsarish.client.messages_queued"][0].attributes[
+                "messaging.destination.subscription.name"
+            ]
+            == "s"
+        )
+
+    play(scenario, seeds=1)
+    provider.shutdown()
 
 
 def test_the_log_says_what_was_counted_in_each_interval(
