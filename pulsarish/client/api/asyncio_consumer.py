@@ -81,7 +81,7 @@ class _Receiving(Receiving):
         """Return messages up to a limit.
 
         Args:
-            to_end: stop where the topic ends now, too.
+            to_end: of a reader: stop where the topic ends, too.
         """
         messages: list[Message] = []
         size = 0
@@ -89,14 +89,23 @@ class _Receiving(Receiving):
         try:
             async with self._parts.clock.timeout(seconds):
                 while len(messages) < messages_max and size < bytes_max:
-                    if to_end and not ready and not await self._consuming.has_message_available():
-                        return messages
                     try:
+                        if (
+                            to_end
+                            and not ready
+                            and not await self._consuming.has_message_available()
+                        ):
+                            return messages
                         message = await self._wait()
                     except CryptoError as error:
                         if not messages:
                             raise
                         self._inbox.unreadable.appendleft(error)
+                        return messages
+                    except PulsarishError:
+                        # What a reader has taken does not come again: the next call raises.
+                        if not messages or not to_end:
+                            raise
                         return messages
                     messages.append(message)
                     size += message.size()
@@ -324,8 +333,8 @@ class AsyncReader(_Receiving):
         max_bytes: int = READ_BYTES,
         timeout_millis: int | None = None,
     ) -> pa.Table:
-        """Return the messages up to where the topic ends now, as a table; fewer when a limit or
-        the timeout comes first. The next call continues after them.
+        """Return the messages up to the end of the topic, as a table; fewer when a limit, the
+        timeout or an error comes first. The next call continues after them.
 
         Raises as ``AsyncConsumer.fetch_arrow``.
         """

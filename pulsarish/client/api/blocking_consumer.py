@@ -95,7 +95,7 @@ class _Receiving(Receiving):
         """Return messages up to a limit.
 
         Args:
-            to_end: stop where the topic ends now, too.
+            to_end: of a reader: stop where the topic ends, too.
         """
         deadline = None if seconds is None else monotonic() + seconds
         messages: list[Message] = []
@@ -109,14 +109,23 @@ class _Receiving(Receiving):
                     size += message.size()
                 return messages
             except IndexError:
-                if to_end and not self._background.run(self._consuming.has_message_available()):
-                    return messages
                 try:
-                    following = self._next(deadline)
+                    following = self._inbox.take()
+                    if following is None:
+                        if to_end and not self._background.run(
+                            self._consuming.has_message_available()
+                        ):
+                            return messages
+                        following = self._next(deadline)
                 except CryptoError as error:
                     if not messages:
                         raise
                     self._inbox.unreadable.appendleft(error)
+                    return messages
+                except PulsarishError:
+                    # What a reader has taken does not come again: the next call raises.
+                    if not messages or not to_end:
+                        raise
                     return messages
             if following is None:
                 return messages
@@ -405,8 +414,8 @@ class Reader(_Receiving):
         max_bytes: int = READ_BYTES,
         timeout_millis: int | None = None,
     ) -> pa.Table:
-        """Return the messages up to where the topic ends now, as a table; fewer when a limit or
-        the timeout comes first. The next call continues after them.
+        """Return the messages up to the end of the topic, as a table; fewer when a limit, the
+        timeout or an error comes first. The next call continues after them.
 
         Raises as ``Consumer.fetch_arrow``.
         """

@@ -305,6 +305,31 @@ def test_a_reader_reads_to_the_end_and_goes_on_from_there() -> None:
     play(scenario)
 
 
+def test_a_reader_loses_nothing_by_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t")
+        reader = await client.create_reader("t", MessageId.earliest)
+        await producer.send(b"1")
+        await reader.read_next(1_000)
+        await producer.send(b"2")
+        asked = reader._consuming.has_message_available
+
+        async def fail_later() -> bool:
+            if reader._inbox.taken_count == 2:
+                raise pulsarish.Timeout("no answer")
+            return await asked()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(reader._consuming, "has_message_available", fail_later)
+            assert (await reader.to_arrow()).column("value").to_pylist() == [b"2"]
+            with pytest.raises(pulsarish.Timeout):
+                await reader.to_arrow()
+        assert (await reader.to_arrow()).num_rows == 0
+
+    play(scenario, seeds=1)
+
+
 @pytest.mark.parametrize("module", ["pyarrow", "pandas"])
 def test_without_the_library_the_error_names_the_extra(
     module: str, monkeypatch: pytest.MonkeyPatch
