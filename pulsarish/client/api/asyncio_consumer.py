@@ -113,6 +113,9 @@ class _Receiving(Receiving):
             raise  # why the consumer is closed
         except TimeoutError:
             return messages
+        except asyncio.CancelledError:
+            self._inbox.put_back(messages)
+            raise
         return messages
 
     async def _listen(self, listener: Any) -> None:

@@ -101,36 +101,40 @@ class _Receiving(Receiving):
         messages: list[Message] = []
         size = 0
         ready, append = self._ready, messages.append
-        while True:
-            try:
-                while len(messages) < messages_max and size < bytes_max:
-                    message = ready.popleft()
-                    append(message)
-                    size += message.size()
-                return messages
-            except IndexError:
+        try:
+            while True:
                 try:
-                    following = self._inbox.take()
-                    if following is None:
-                        if to_end and not self._background.run(
-                            self._consuming.has_message_available()
-                        ):
-                            return messages
-                        following = self._next(deadline)
-                except CryptoError as error:
-                    if not messages:
-                        raise
-                    self._inbox.unreadable.appendleft(error)
+                    while len(messages) < messages_max and size < bytes_max:
+                        message = ready.popleft()
+                        append(message)
+                        size += message.size()
                     return messages
-                except PulsarishError:
-                    # What a reader has taken does not come again: the next call raises.
-                    if not messages or not to_end:
-                        raise
+                except IndexError:
+                    try:
+                        following = self._inbox.take()
+                        if following is None:
+                            if to_end and not self._background.run(
+                                self._consuming.has_message_available()
+                            ):
+                                return messages
+                            following = self._next(deadline)
+                    except CryptoError as error:
+                        if not messages:
+                            raise
+                        self._inbox.unreadable.appendleft(error)
+                        return messages
+                    except PulsarishError:
+                        # What a reader has taken does not come again: the next call raises.
+                        if not messages or not to_end:
+                            raise
+                        return messages
+                if following is None:
                     return messages
-            if following is None:
-                return messages
-            append(following)
-            size += following.size()
+                append(following)
+                size += following.size()
+        except KeyboardInterrupt:
+            self._inbox.put_back(messages)
+            raise
 
     def _receive(self, timeout_millis: int | None) -> Message:
         if self._may_receive is not None:
