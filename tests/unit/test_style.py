@@ -38,6 +38,7 @@ LEFT: Final = {
     "pulsarish/client": 0,
     "pulsarish/exceptions.py": 0,
     "pulsarish/functions": 0,
+    "pulsarish/integrations": 0,
     "pulsarish/ledger": 0,
     "pulsarish/local_cluster": 0,
     "pulsarish/managed_ledger": 0,
