@@ -61,6 +61,12 @@ def lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
+def backlog(server: LocalServer) -> int:
+    """Return how many tasks are not acknowledged."""
+    stats = server.admin().topics.stats("public/default/celery")
+    return int(stats["subscriptions"]["celery"]["msgBacklog"])
+
+
 @contextmanager
 def tasks(url: str, directory: Path, backend: str) -> Iterator[Any]:
     """The module of the application, as this process and the workers import it."""
@@ -118,6 +124,7 @@ def test_a_task_outlives_its_worker(tmp_path: Path) -> None:
         with worker("-P", "solo"):
             assert result.get(timeout=WAIT) is True
             assert waiting.get(timeout=WAIT) == 2
+            until(lambda: backlog(server) == 0)
         assert lines(tmp_path / "begun") == [result.id] * 2
         assert lines(tmp_path / "done") == [result.id]
 
@@ -143,5 +150,6 @@ def test_a_worker_goes_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
             held.get(timeout=WAIT)
             # The worker that holds it does not begin the copy that the broker delivers again.
             assert lines(tmp_path / "begun") == [held.id]
+            until(lambda: backlog(server) == 0)
     finally:
         server.close()

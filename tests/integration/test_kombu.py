@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from kombu.transport import TRANSPORT_ALIASES
 import pulsarish
 from pulsarish.integrations.kombu import Transport, register
 from pulsarish.integrations.kombu.addresses import parse_address
+from pulsarish.integrations.kombu.sources import SubscriptionSource
 from pulsarish.testing import LocalServer
 
 CLASS = "pulsarish.integrations.kombu:Transport"
@@ -40,6 +42,12 @@ def connection(server: LocalServer) -> Iterator[kombu.Connection]:
 @pytest.fixture
 def name() -> str:
     return f"kombu-{uuid.uuid4().hex[:8]}"
+
+
+def backlog(server: LocalServer, queue: str) -> int:
+    """Return how many messages of a queue are not acknowledged."""
+    stats = server.admin().topics.stats(f"public/default/{queue}")
+    return int(stats["subscriptions"][queue]["msgBacklog"])
 
 
 def drain(connection: kombu.Connection, queues: Any, count: int, **options: Any) -> list[Any]:
@@ -168,12 +176,17 @@ def test_a_message_is_requeued_and_rejected(connection: kombu.Connection, name: 
 def test_what_is_not_acknowledged_comes_again(server: LocalServer, name: str) -> None:
     with kombu.Connection(server.service_url, transport=CLASS) as first:
         queue = first.SimpleQueue(name)
+        queue.put("done")
         queue.put("kept")
+        queue.get(timeout=WAIT).ack()
         assert queue.get(timeout=WAIT).payload == "kept"
     with kombu.Connection(server.service_url, transport=CLASS) as second:
         message = second.SimpleQueue(name).get(timeout=WAIT)
         assert (message.payload, message.delivery_info["redelivered"]) == ("kept", True)
         message.ack()
+    with pytest.raises(pulsarish.AlreadyClosed):
+        message.channel.basic_ack(message.delivery_tag)
+    assert backlog(server, name) == 0
 
 
 def test_prefetch_leaves_the_rest_to_others(server: LocalServer, name: str) -> None:
@@ -337,3 +350,25 @@ def test_a_reply_reaches_the_queue_of_its_client(
         server.Producer().publish("answer", routing_key=message.properties["reply_to"])
         message.ack()
     assert drain(connection, [reply_to], 1, no_ack=True) == ["answer"]
+
+
+def test_brokers_hear_that_a_message_is_worked_on(
+    connection: kombu.Connection, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulsarish.integrations.kombu.transport.EXTEND_SECONDS", 0.01)
+    extended: list[bytes] = []
+    arrived = threading.Event()
+
+    class Watched(SubscriptionSource):
+        def extend(self, message: pulsarish.Message) -> None:
+            super().extend(message)
+            extended.append(message.data())
+            arrived.set()
+
+    monkeypatch.setattr("pulsarish.integrations.kombu.transport.SubscriptionSource", Watched)
+    with connection.SimpleQueue(name) as queue:
+        queue.put("long work", serializer="raw")
+        message = queue.get(timeout=WAIT)
+        assert arrived.wait(WAIT)
+        message.ack()
+    assert set(extended) == {b"long work"}

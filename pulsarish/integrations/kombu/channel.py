@@ -16,7 +16,7 @@ from pulsarish.integrations.kombu.addresses import bound_filter, bound_subscript
 from pulsarish.integrations.kombu.envelope import payload_of
 from pulsarish.integrations.kombu.queues import Delivery, OpenQueue, QueueKind
 from pulsarish.integrations.kombu.sources import Accepts, Source
-from pulsarish.model.errors import ForkedProcess, PulsarishError
+from pulsarish.model.errors import AlreadyClosed, ForkedProcess, PulsarishError
 from pulsarish.runtime.background import monotonic
 
 if TYPE_CHECKING:
@@ -35,17 +35,12 @@ class QoS(virtual.QoS):
     restore_at_shutdown = False
 
     def ack(self, delivery_tag: str) -> None:
-        self.channel.settle(delivery_tag, Source.acknowledge)
+        self.channel.settle(delivery_tag)
         super().ack(delivery_tag)
-        self.channel.connection.wake()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        if requeue:
-            self.channel.requeue(delivery_tag)
-        else:
-            self.channel.settle(delivery_tag, Source.acknowledge)
+        self.channel.settle(delivery_tag, requeue=requeue)
         self._quick_ack(delivery_tag)
-        self.channel.connection.wake()
 
     def restore_unacked(self) -> list[Any]:
         """Have all that is not settled delivered again."""
@@ -244,7 +239,7 @@ class Channel(virtual.Channel):
     def basic_get(self, queue: str, no_ack: bool = False, **arguments: Any) -> Any:
         message = super().basic_get(queue, no_ack, **arguments)
         if message is not None and no_ack:
-            self.settle(message.delivery_tag, Source.acknowledge)
+            self.settle(message.delivery_tag)
         return message
 
     def deliver_next(self) -> bool:
@@ -256,7 +251,7 @@ class Channel(virtual.Channel):
             if opened.ready and opened.callback is not None:
                 payload = self._hand_out(opened, opened.ready.popleft())
                 if not opened.is_acknowledged:
-                    self.settle(payload["properties"]["delivery_tag"], Source.acknowledge)
+                    self.settle(payload["properties"]["delivery_tag"])
                 opened.callback(payload)
                 return True
         if self._has_room():
@@ -289,23 +284,25 @@ class Channel(virtual.Channel):
 
     # -- settling
 
-    def settle(self, tag: str, how: Callable[[Source, Message], None]) -> None:
-        """Acknowledge a message, or have it delivered again. Does nothing for an unknown tag."""
-        found = self._deliveries.pop(tag, None)
-        if found is not None:
-            how(found[1].source, found[1].message)
+    def settle(self, tag: str, *, requeue: bool = False) -> None:
+        """Acknowledge a message, or have it delivered again, in any thread.
 
-    def requeue(self, tag: str) -> None:
-        """Have a message delivered again."""
+        Does nothing for an unknown tag. Raises ``AlreadyClosed``.
+        """
+        if self.closed:
+            raise AlreadyClosed("the channel is closed: its messages are delivered again")
         found = self._deliveries.pop(tag, None)
         if found is None:
             return
         opened, delivery = found
-        if delivery.source.is_kept:
+        if not requeue:
+            delivery.source.acknowledge(delivery.message)
+        elif delivery.source.is_kept:
             self._return(delivery)
         else:
             delivery.redelivered = True
             opened.ready.appendleft(delivery)
+        self.connection.wake()
 
     def _return(self, delivery: Delivery) -> None:
         delivery.source.requeue(delivery.message)
@@ -323,7 +320,7 @@ class Channel(virtual.Channel):
                 payload = self._get(queue)
             except Empty:
                 return count
-            self.settle(payload["properties"]["delivery_tag"], Source.acknowledge)
+            self.settle(payload["properties"]["delivery_tag"])
             count += 1
 
     # -- sources

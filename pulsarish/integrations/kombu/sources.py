@@ -58,7 +58,7 @@ class Source:
         self.held.discard(message.message_id())
 
     def requeue(self, message: Message) -> None:
-        """Have a message delivered again."""
+        """Have a message delivered again. Only a source that keeps messages can."""
         raise NotImplementedError
 
     def extend(self, message: Message) -> None:
@@ -158,9 +158,6 @@ class ReaderSource(Source):
     def __init__(self, reader: Reader, accepts: Accepts | None, receiver: Receives) -> None:
         self._reader = reader
         super().__init__(accepts, receiver, reader.topic())
-
-    def requeue(self, message: Message) -> None:
-        self.acknowledge(message)
 
     def close(self, *, delete: bool = False) -> None:
         self._reader.close()

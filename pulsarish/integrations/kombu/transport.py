@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import kombu
@@ -96,7 +97,8 @@ class Transport(virtual.Transport):
         self.changes_count = 0
         self._failure: PulsarishError | None = None
         self._ended = threading.Event()
-        self._is_extending = False
+        self._extended: threading.Event | None = None
+        """The end of the connection that a thread extends, if there is one."""
 
     # -- the connection
 
@@ -206,9 +208,9 @@ class Transport(virtual.Transport):
         """Return a source of messages that are shared with other consumers."""
         consumer = self._consumer(topic, subscription, condition)
         self._declared.add((topic, subscription))
-        if not self._is_extending:
-            self._is_extending = True
-            start_thread("pulsarish-kombu-extend", self._extend)
+        if self._extended is not self._ended:
+            self._extended = self._ended
+            start_thread("pulsarish-kombu-extend", partial(self._extend, self._ended))
         return SubscriptionSource(consumer, accepts, receiver)
 
     def read(self, topic: str, accepts: Accepts | None, receiver: Receives) -> ReaderSource:
@@ -227,16 +229,14 @@ class Transport(virtual.Transport):
             filter=condition,
         )
 
-    def _extend(self) -> None:
+    def _extend(self, ended: threading.Event) -> None:
         """Keep brokers from giving what is worked on to others, in a thread."""
-        ended = self._ended
         while not ended.wait(EXTEND_SECONDS):
             for channel in list(self.channels):
                 try:
                     channel.extend()
                 except PulsarishError as error:
                     _log.warning("work on messages not extended", reason=error)
-        self._is_extending = False
 
     # -- receiving
 
