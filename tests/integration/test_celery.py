@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,10 +62,19 @@ def lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
+def tasks_of(server: LocalServer, figure: str) -> int:
+    stats = server.admin().topics.stats("public/default/celery")
+    return int(stats["subscriptions"]["celery"][figure])
+
+
 def backlog(server: LocalServer) -> int:
     """Return how many tasks are not acknowledged."""
-    stats = server.admin().topics.stats("public/default/celery")
-    return int(stats["subscriptions"]["celery"]["msgBacklog"])
+    return tasks_of(server, "msgBacklog")
+
+
+def unacknowledged(server: LocalServer) -> int:
+    """Return how many tasks workers have and have not acknowledged."""
+    return tasks_of(server, "unackedMessages")
 
 
 @contextmanager
@@ -82,12 +92,24 @@ def tasks(url: str, directory: Path, backend: str) -> Iterator[Any]:
             module.app.close()
 
 
+def see_success(app: celery.Celery) -> None:
+    """Return when a worker has said that a task has succeeded."""
+    seen: list[str] = []
+    with app.connection_for_read() as connection:
+        receiver = app.events.Receiver(
+            connection, handlers={"*": lambda event: seen.append(event["type"])}
+        )
+        for _ in receiver.itercapture(wakeup=False):
+            if "task-succeeded" in seen:
+                return
+
+
 def test_tasks_of_a_worker(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     with (
         LocalServer() as server,
         tasks(server.service_url, tmp_path, f"file://{tmp_path}/results") as shop,
-        worker("-c", "2"),
+        worker("-c", "2", "-E", "--max-tasks-per-child", "8"),
     ):
         # each is done once
         results = [shop.add.delay(number, 1) for number in range(20)]
@@ -100,6 +122,10 @@ def test_tasks_of_a_worker(tmp_path: Path) -> None:
         # groups, and what follows them
         chord = celery.chord([shop.add.s(n, n) for n in range(4)])(shop.total.s())
         assert chord.get(timeout=WAIT) == 12
+        # events of tasks
+        watch = threading.Thread(target=see_success, args=(shop.app,), daemon=True)
+        watch.start()
+        until(lambda: shop.add.delay(5, 5).get(timeout=WAIT) and not watch.is_alive())
         # remote control: answers, and a task that is not to be done any more
         assert shop.app.control.ping(destination=[NODE], timeout=WAIT) == [{NODE: {"ok": "pong"}}]
         unwanted = shop.add.apply_async((0, 0), countdown=1)
@@ -118,12 +144,14 @@ def test_a_task_outlives_its_worker(tmp_path: Path) -> None:
         with worker("-c", "1") as first:
             result = shop.outlive.delay()
             until(lambda: lines(tmp_path / "begun"))
+            # These wait in the worker, and then with the broker.
+            others = [shop.add.delay(number, 1) for number in range(10)]
+            until(lambda: unacknowledged(server) > 1)
             kill(first)
         (tmp_path / "released").touch()
-        waiting = shop.add.delay(1, 1)
         with worker("-P", "solo"):
             assert result.get(timeout=WAIT) is True
-            assert waiting.get(timeout=WAIT) == 2
+            assert [each.get(timeout=WAIT) for each in others] == list(range(1, 11))
             until(lambda: backlog(server) == 0)
         assert lines(tmp_path / "begun") == [result.id] * 2
         assert lines(tmp_path / "done") == [result.id]

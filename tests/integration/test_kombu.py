@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -372,3 +373,23 @@ def test_brokers_hear_that_a_message_is_worked_on(
         assert arrived.wait(WAIT)
         message.ack()
     assert set(extended) == {b"long work"}
+
+
+def test_a_lost_connection_is_made_again(server: LocalServer, name: str) -> None:
+    with kombu.Connection(server.service_url, transport=CLASS) as connection:
+        queue = kombu.Queue(name)
+        producer = connection.Producer()
+        producer.publish("first", routing_key=name, declare=[queue], retry=True)
+        held: list[kombu.Message] = []
+        connection.Consumer([queue], on_message=held.append).consume()
+        while not held:
+            connection.drain_events(timeout=WAIT)
+        connection.collect()
+        with pytest.raises(connection.connection_errors):
+            held[0].ack()
+        producer.publish("second", routing_key=name, declare=[queue], retry=True)
+        assert sorted(drain(connection, [queue], 2)) == ["first", "second"]
+    deadline = time.monotonic() + WAIT
+    while any("kombu" in thread.name for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -64,9 +64,9 @@ class Channel(virtual.Channel):
     do_restore = False
     supports_fanout = True
     body_encoding = None
-    connection: Transport
 
     def __init__(self, connection: Transport, **arguments: Any) -> None:
+        self._transport = connection  # also when the channel is closed and has no connection
         self._queues: dict[str, OpenQueue] = {}
         self._deliveries: dict[str, tuple[OpenQueue, Delivery]] = {}
         self._turn = 0
@@ -85,9 +85,9 @@ class Channel(virtual.Channel):
         if queue in self._queues:
             return
         kind = QueueKind.of(durable=durable, exclusive=exclusive, auto_delete=auto_delete)
-        self.connection.address.queue_topic(queue)
+        self._transport.address.queue_topic(queue)
         if kind is QueueKind.KEPT:
-            self.connection.ensure_subscription(*self._own(queue))
+            self._transport.ensure_subscription(*self._own(queue))
         else:
             self._queues[queue] = OpenQueue(queue, kind)
 
@@ -108,7 +108,7 @@ class Channel(virtual.Channel):
     def _queue_bind(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> None:
         opened = self._queues.get(queue)
         if opened is None:
-            self.connection.ensure_subscription(*self._bound(queue, exchange, routing_key))
+            self._transport.ensure_subscription(*self._bound(queue, exchange, routing_key))
             return
         if opened.kind is QueueKind.AUTO_DELETED and self.typeof(exchange).type == "fanout":
             # What is told to all is worth nothing to one that is gone.
@@ -116,7 +116,7 @@ class Channel(virtual.Channel):
         if opened.kind is QueueKind.TEMPORARY or opened.is_consumed:
             self._open_bound(opened, exchange, routing_key)
         else:
-            self.connection.ensure_subscription(*self._bound(queue, exchange, routing_key))
+            self._transport.ensure_subscription(*self._bound(queue, exchange, routing_key))
 
     def queue_unbind(
         self,
@@ -134,7 +134,7 @@ class Channel(virtual.Channel):
         if source is not None:
             source.close(delete=True)
         elif opened is None or opened.kind is not QueueKind.TEMPORARY:
-            self.connection.delete_subscription(topic, subscription)
+            self._transport.delete_subscription(topic, subscription)
 
     def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
@@ -156,7 +156,7 @@ class Channel(virtual.Channel):
                     for binding in list(self.state.queue_bindings(queue))
                 ),
             ]:
-                self.connection.delete_subscription(topic, subscription, force=not if_unused)
+                self._transport.delete_subscription(topic, subscription, force=not if_unused)
         self._forget_bindings(queue)
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
@@ -169,13 +169,13 @@ class Channel(virtual.Channel):
         self.state.queue_bindings_delete(queue)
 
     def _own(self, queue: str) -> tuple[str, str, str | None]:
-        return self.connection.address.queue_topic(queue), queue, None
+        return self._transport.address.queue_topic(queue), queue, None
 
     def _bound(self, queue: str, exchange: str, routing_key: str) -> tuple[str, str, str | None]:
         """Return topic, subscription and filter of a binding."""
         kind = self.typeof(exchange).type
         return (
-            self.connection.address.exchange_topic(exchange),
+            self._transport.address.exchange_topic(exchange),
             bound_subscription(kind, queue, routing_key),
             bound_filter(kind, routing_key),
         )
@@ -188,9 +188,9 @@ class Channel(virtual.Channel):
         """Publish, and wait until the message is stored."""
         self._open_undecided()
         self._inplace_augment_message(message, exchange, routing_key)
-        address = self.connection.address
+        address = self._transport.address
         topic = address.exchange_topic(exchange) if exchange else address.queue_topic(routing_key)
-        self.connection.publish(topic, message, routing_key)
+        self._transport.publish(topic, message, routing_key)
 
     def _next_delivery_tag(self) -> str:
         return f"{self.channel_id}.{next(_tags)}"
@@ -208,9 +208,9 @@ class Channel(virtual.Channel):
         self._open_undecided()
         opened = self._open(queue)
         super().basic_consume(queue, no_ack, callback, consumer_tag, **arguments)
-        opened.callback = self.connection._callbacks[queue]
+        opened.callback = self._transport._callbacks[queue]
         opened.is_acknowledged = not no_ack
-        self.connection.wake()
+        self._transport.wake()
 
     def basic_cancel(self, consumer_tag: str) -> None:
         opened = self._queues.get(self._tag_to_queue.get(consumer_tag, ""))
@@ -228,9 +228,9 @@ class Channel(virtual.Channel):
         deadline = monotonic() + (_GET_SECONDS if timeout is None else timeout)
         try:
             while not opened.ready:
-                seen = self.connection.changes_count
+                seen = self._transport.changes_count
                 opened.ask()
-                if not opened.ready and not self.connection.wait(seen, deadline):
+                if not opened.ready and not self._transport.wait(seen, deadline):
                     raise Empty
         finally:
             opened.is_got_from = False
@@ -269,13 +269,15 @@ class Channel(virtual.Channel):
         """Keep a message for the program, in the source's thread. One that it has no room for goes
         back, for another consumer.
         """
+        if self.closed:
+            return  # the source is being closed, and what it has not settled is delivered again
         delivery = Delivery(source, message, message.redelivery_count() > 0)
         source.is_asked = False
         if source.is_kept and not (opened.is_wanted and self._has_room()):
             source.requeue(message)
         else:
             opened.ready.append(delivery)
-        self.connection.wake()
+        self._transport.wake()
 
     def _hand_out(self, opened: OpenQueue, delivery: Delivery) -> dict[str, Any]:
         tag = self._next_delivery_tag()
@@ -302,7 +304,7 @@ class Channel(virtual.Channel):
         else:
             delivery.redelivered = True
             opened.ready.appendleft(delivery)
-        self.connection.wake()
+        self._transport.wake()
 
     def _return(self, delivery: Delivery) -> None:
         delivery.source.requeue(delivery.message)
@@ -332,7 +334,7 @@ class Channel(virtual.Channel):
             return opened
         topic, subscription, condition = self._own(queue)
         if (topic, "") not in opened.sources:
-            opened.sources[topic, ""] = self.connection.subscribe(
+            opened.sources[topic, ""] = self._transport.subscribe(
                 topic, subscription, condition, None, _Inbox(self, opened)
             )
         for binding in list(self.state.queue_bindings(queue)):
@@ -346,9 +348,9 @@ class Channel(virtual.Channel):
         accepts = self._accepts(exchange, routing_key)
         inbox = _Inbox(self, opened)
         opened.sources[topic, routing_key] = (
-            self.connection.read(topic, accepts, inbox)
+            self._transport.read(topic, accepts, inbox)
             if opened.kind is QueueKind.TEMPORARY
-            else self.connection.subscribe(topic, subscription, condition, accepts, inbox)
+            else self._transport.subscribe(topic, subscription, condition, accepts, inbox)
         )
 
     def _open_undecided(self) -> None:
@@ -362,9 +364,9 @@ class Channel(virtual.Channel):
                 continue
             if opened.kind is QueueKind.TEMPORARY:
                 topic, _, _ = self._own(opened.name)
-                opened.sources[topic, ""] = self.connection.read(topic, None, _Inbox(self, opened))
+                opened.sources[topic, ""] = self._transport.read(topic, None, _Inbox(self, opened))
             elif opened.kind is QueueKind.AUTO_DELETED:
-                self.connection.ensure_subscription(*self._own(opened.name))
+                self._transport.ensure_subscription(*self._own(opened.name))
 
     def _accepts(self, exchange: str, routing_key: str) -> Accepts | None:
         kind = self.typeof(exchange)
@@ -379,28 +381,27 @@ class Channel(virtual.Channel):
 
     def close(self) -> None:
         """Close all queues: what is not acknowledged is delivered again."""
-        transport, was_closed = self.connection, self.closed
+        state, was_closed = self._transport.state, self.closed
         consumed = set(self._tag_to_queue.values())
         super().close()
-        if was_closed or transport is None:
+        if was_closed:
             return
         queues, self._queues = self._queues, {}
         self._deliveries.clear()
         for opened in queues.values():
             if opened.kind is QueueKind.TEMPORARY:
-                for binding in list(transport.state.queue_bindings(opened.name)):
-                    table = transport.state.exchanges.get(binding.exchange, {}).get("table", [])
+                for binding in list(state.queue_bindings(opened.name)):
+                    table = state.exchanges.get(binding.exchange, {}).get("table", [])
                     table[:] = [entry for entry in table if entry[2] != opened.name]
-                transport.state.queue_bindings_delete(opened.name)
+                state.queue_bindings_delete(opened.name)
             deletes = opened.kind is QueueKind.AUTO_DELETED and opened.name in consumed
             try:
                 opened.close(delete=deletes)
             except ForkedProcess:
                 return
 
-    def abandon(self) -> None:
+    def end_sources(self) -> None:
         """End the threads of a channel whose client is closed."""
-        self.closed = True
         for opened in self._queues.values():
             for source in opened.sources.values():
                 source.end()
@@ -417,4 +418,4 @@ class _Inbox:
         self._channel.on_message(self._opened, source, message)
 
     def on_failure(self, error: PulsarishError) -> None:
-        self._channel.connection.fail(error)
+        self._channel._transport.fail(error)

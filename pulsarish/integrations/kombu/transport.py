@@ -136,12 +136,14 @@ class Transport(virtual.Transport):
         self._forget()
         self._avail_channels.clear()
         channels, self.channels[:] = self.channels[:], []
+        for channel in channels:
+            channel.closed, channel.connection = True, None
         if client is None:
             return
         with suppress(ForkedProcess):  # the parent closes it, and has its threads
             client.shutdown()
             for channel in channels:
-                channel.abandon()
+                channel.end_sources()
 
     def _forget(self) -> None:
         self._producers.clear()
