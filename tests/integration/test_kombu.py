@@ -20,7 +20,6 @@ from kombu.transport import TRANSPORT_ALIASES
 
 import pulsarish
 from pulsarish.integrations.kombu import Transport, register
-from pulsarish.integrations.kombu.addresses import parse_address
 from pulsarish.integrations.kombu.sources import SubscriptionSource
 from pulsarish.testing import LocalServer
 
@@ -78,22 +77,6 @@ def is_silent(connection: kombu.Connection, queues: Any) -> bool:
 # -- where it leads
 
 
-def test_addresses() -> None:
-    plain = parse_address("pulsarish://a:1,b:2", tls=False)
-    assert (plain.service_url, plain.namespace) == ("pulsarish://a:1,b:2", "public/default")
-    locked = parse_address("ssl://a:1/shop/tasks", tls=False)
-    assert (locked.service_url, locked.namespace) == ("pulsarish+ssl://a:1", "shop/tasks")
-    assert parse_address("pulsarish://a", tls=True).service_url == "pulsarish+ssl://a"
-    assert plain.queue_topic("celery") == "persistent://public/default/celery"
-    assert plain.exchange_topic("news") == "persistent://public/default/exchange:news"
-    with pytest.raises(pulsarish.InvalidArgument, match="authentication="):
-        parse_address("pulsarish://me:secret@a:1", tls=False)
-    with pytest.raises(pulsarish.InvalidArgument, match="/TENANT/NAMESPACE"):
-        parse_address("pulsarish://a:1/tasks", tls=False)
-    with pytest.raises(pulsarish.InvalidArgument, match="topics of exchanges"):
-        plain.queue_topic("exchange:news")
-
-
 def test_the_scheme_is_known_when_it_is_registered(
     monkeypatch: pytest.MonkeyPatch, server: LocalServer
 ) -> None:
@@ -122,15 +105,33 @@ def test_kombu_is_imported_only_by_its_users(tmp_path: Path) -> None:
     assert "celery" in done.stdout
 
 
-def test_no_broker_is_an_error_of_connections() -> None:
+def test_the_next_broker_is_asked_when_one_is_gone(
+    server: LocalServer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    gone = f"pulsarish://127.0.0.1:{port}"
     options = {"client": {"operation_timeout_seconds": 1}}
-    connection = kombu.Connection(
-        f"pulsarish://127.0.0.1:{port}", transport=CLASS, transport_options=options
-    )
+    connection = kombu.Connection(gone, transport=CLASS, transport_options=options)
     with pytest.raises(connection.connection_errors, match=str(port)):
         connection.connect()
+    monkeypatch.setitem(TRANSPORT_ALIASES, "pulsarish", "")
+    register()
+    urls = f"{gone};{server.service_url}/public/default"
+    with kombu.Connection(urls, transport_options=options) as connection:
+        connection.ensure_connection(max_retries=3, interval_start=0, interval_step=0)
+        with connection.SimpleBuffer(name) as buffer:
+            buffer.put("here")
+            assert buffer.get(timeout=WAIT).payload == "here"
+
+
+def test_refusals_are_not_tried_again(server: LocalServer) -> None:
+    url = f"{server.service_url}/public/unheard-of"
+    with (
+        kombu.Connection(url, transport=CLASS) as connection,
+        pytest.raises(pulsarish.NotFound, match="pulsarish namespaces create"),
+    ):
+        connection.ensure_connection(max_retries=3)
 
 
 # -- queues

@@ -55,6 +55,14 @@ def _retryable(root: type[PulsarishError]) -> tuple[type[PulsarishError], ...]:
     return found + tuple(each for child in root.__subclasses__() for each in _retryable(child))
 
 
+def _url_of(connection: kombu.Connection) -> str:
+    """Return the URL of a connection, of which kombu keeps the parts when it was one of a list."""
+    host = connection.hostname or "127.0.0.1"
+    if "://" in host:
+        return str(host)
+    return f"{host}:{connection.port or Transport.default_port}/{connection.virtual_host or ''}"
+
+
 class Transport(virtual.Transport):
     """Connects kombu, and so Celery, to Pulsarish.
 
@@ -86,7 +94,7 @@ class Transport(virtual.Transport):
 
     def __init__(self, client: kombu.Connection, **arguments: Any) -> None:
         super().__init__(client, **arguments)
-        self.address: Address = parse_address(client.hostname or "127.0.0.1", tls=bool(client.ssl))
+        self.address: Address = parse_address(_url_of(client), tls=bool(client.ssl))
         # kombu adds options of its own to these.
         self._options: Mapping[str, Any] = client.transport_options or {}
         self._clock = SystemClock()
@@ -122,12 +130,18 @@ class Transport(virtual.Transport):
     def close_connection(self, connection: object) -> None:
         """Close the channels, then the client: what is published is sent first."""
         self._ended.set()
-        super().close_connection(connection)
-        self._forget()
         client, self._client = self._client, None
-        if client is not None:
-            with suppress(ForkedProcess):  # the parent closes it
+        self._forget()
+        try:
+            super().close_connection(connection)
+            if client is not None:
                 client.close()
+        except ForkedProcess:
+            pass  # the parent closes it
+        except PulsarishError:
+            if client is not None:
+                client.shutdown()
+            raise
 
     def _collect(self, connection: object) -> None:
         """Drop a connection that is lost, or that belongs to the parent of this process."""
