@@ -233,6 +233,18 @@ def test_one_message_is_got_and_a_queue_purged(connection: kombu.Connection, nam
     assert queue.get() is None
 
 
+def test_a_queue_goes_with_its_last_consumer(
+    connection: kombu.Connection, server: LocalServer, name: str
+) -> None:
+    queue = kombu.Queue(name, durable=True, auto_delete=True)
+    connection.Producer().publish("one", routing_key=name, declare=[queue])
+    assert drain(connection, [queue], 1) == ["one"]
+    topics = server.admin().topics
+    assert list(topics.stats(f"public/default/{name}")["subscriptions"]) == [name]
+    connection.default_channel.close()
+    assert topics.stats(f"public/default/{name}")["subscriptions"] == {}
+
+
 def test_urgent_messages_come_first(
     connection: kombu.Connection, server: LocalServer, name: str
 ) -> None:

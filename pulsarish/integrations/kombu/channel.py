@@ -164,9 +164,11 @@ class Channel(virtual.Channel):
         self.state.exchanges.pop(exchange, None)
 
     def _forget_bindings(self, queue: str) -> None:
-        for binding in list(self.state.queue_bindings(queue)):
-            super().queue_unbind(queue, binding.exchange, binding.routing_key, binding.arguments)
-        self.state.queue_bindings_delete(queue)
+        state = self._transport.state
+        for binding in list(state.queue_bindings(queue)):
+            table = state.exchanges.get(binding.exchange, {}).get("table", [])
+            table[:] = [entry for entry in table if entry[2] != queue]
+        state.queue_bindings_delete(queue)
 
     def _own(self, queue: str) -> tuple[str, str, str | None]:
         return self._transport.address.queue_topic(queue), queue, None
@@ -209,7 +211,7 @@ class Channel(virtual.Channel):
         opened = self._open(queue)
         super().basic_consume(queue, no_ack, callback, consumer_tag, **arguments)
         opened.callback = self._transport._callbacks[queue]
-        opened.is_acknowledged = not no_ack
+        opened.is_acknowledged, opened.was_consumed = not no_ack, True
         self._transport.wake()
 
     def basic_cancel(self, consumer_tag: str) -> None:
@@ -381,30 +383,27 @@ class Channel(virtual.Channel):
 
     def close(self) -> None:
         """Close all queues: what is not acknowledged is delivered again."""
-        state, was_closed = self._transport.state, self.closed
-        consumed = set(self._tag_to_queue.values())
+        was_closed = self.closed
         super().close()
         if was_closed:
             return
-        queues, self._queues = self._queues, {}
         self._deliveries.clear()
-        for opened in queues.values():
+        for opened in self._queues.values():
             if opened.kind is QueueKind.TEMPORARY:
-                for binding in list(state.queue_bindings(opened.name)):
-                    table = state.exchanges.get(binding.exchange, {}).get("table", [])
-                    table[:] = [entry for entry in table if entry[2] != opened.name]
-                state.queue_bindings_delete(opened.name)
-            deletes = opened.kind is QueueKind.AUTO_DELETED and opened.name in consumed
-            try:
-                opened.close(delete=deletes)
-            except ForkedProcess:
-                return
+                self._forget_bindings(opened.name)
+        try:
+            for opened in self._queues.values():
+                opened.close(delete=opened.kind is QueueKind.AUTO_DELETED and opened.was_consumed)
+        except ForkedProcess:
+            return  # the parent has the sources
+        except PulsarishError:
+            self.end_sources()
+            raise
 
     def end_sources(self) -> None:
         """End the threads of a channel whose client is closed."""
         for opened in self._queues.values():
-            for source in opened.sources.values():
-                source.end()
+            opened.end()
 
 
 class _Inbox:

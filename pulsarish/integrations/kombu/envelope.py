@@ -69,17 +69,12 @@ def payload_of(message: Message, tag: str, *, redelivered: bool) -> dict[str, An
         tag: what this delivery is acknowledged by.
     """
     properties = message.properties()
-    carried = properties.get(_KOMBU)
-    payload: dict[str, Any] = (
-        loads(carried)
-        if carried is not None
-        else {
-            "headers": properties,
-            "content-type": properties.get("content-type", "application/data"),
-            "content-encoding": properties.get("content-encoding", "binary"),
-            "properties": {},
-        }
-    )
+    payload = _carried(properties) or {
+        "headers": properties,
+        "content-type": properties.get("content-type", "application/data"),
+        "content-encoding": properties.get("content-encoding", "binary"),
+        "properties": {},
+    }
     delivered = payload["properties"]
     delivered["delivery_tag"] = tag
     info = delivered.setdefault("delivery_info", {})
@@ -88,3 +83,16 @@ def payload_of(message: Message, tag: str, *, redelivered: bool) -> dict[str, An
     info["redelivered"] = redelivered
     payload["body"] = message.data()
     return payload
+
+
+def _carried(properties: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return what a message of kombu carries beside its body; ``None``: it is of another program.
+
+    A worker must not end with what another program writes there.
+    """
+    try:
+        carried = loads(properties.get(_KOMBU, "null"))
+    except ValueError:
+        return None
+    is_whole = isinstance(carried, dict) and isinstance(carried.get("properties"), dict)
+    return carried if is_whole else None

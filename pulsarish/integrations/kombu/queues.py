@@ -54,6 +54,7 @@ class OpenQueue:
     """Of the consumer, if there is one."""
     is_acknowledged: bool = True
     """Whether the consumer acknowledges; if not, a message is settled when it is delivered."""
+    was_consumed: bool = False
     is_got_from: bool = False
     """Whether a call waits for one message now."""
 
@@ -72,6 +73,11 @@ class OpenQueue:
 
     def close(self, *, delete: bool = False) -> None:
         """Close all sources. ``delete``: also the subscriptions that no other consumer uses."""
-        sources, self.sources = self.sources, {}
-        for source in sources.values():
+        for source in self.sources.values():
             source.close(delete=delete)
+        self.sources = {}
+
+    def end(self) -> None:
+        """End the threads of all sources, once the client is closed."""
+        for source in self.sources.values():
+            source.end()

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from pulsarish.client.messages.message import Message
 from pulsarish.integrations.kombu.addresses import (
     bound_filter,
     bound_subscription,
     parse_address,
 )
-from pulsarish.integrations.kombu.envelope import content_of, due_ms, priority_of, properties_of
+from pulsarish.integrations.kombu.envelope import (
+    content_of,
+    due_ms,
+    payload_of,
+    priority_of,
+    properties_of,
+)
 from pulsarish.integrations.kombu.queues import QueueKind
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.message_filter import parse_filter
@@ -74,6 +81,42 @@ def test_bodies_and_properties() -> None:
     properties = properties_of(message, "key")
     assert properties["routing_key"] == "key"
     assert "naïve" not in properties["kombu"]
+
+
+class Received:
+    """A message as a consumer gets it."""
+
+    def __init__(self, **properties: str) -> None:
+        self._properties = properties
+
+    def properties(self) -> dict[str, str]:
+        return self._properties
+
+    def data(self) -> bytes:
+        return b"body"
+
+
+def received(**properties: str) -> dict[str, Any]:
+    return payload_of(cast("Message", Received(**properties)), "tag", redelivered=True)
+
+
+def test_messages_are_restored() -> None:
+    sent = {"body": "x", "headers": {"id": "1"}, "properties": {"priority": 3}}
+    payload = received(**properties_of(sent, "key"))
+    assert payload["body"] == b"body"
+    assert payload["headers"] == {"id": "1"}
+    assert payload["properties"] == {
+        "priority": 3,
+        "delivery_tag": "tag",
+        "delivery_info": {"exchange": "", "routing_key": "key", "redelivered": True},
+    }
+
+
+@pytest.mark.parametrize("kombu", ["{", "[]", "null", '{"properties": 1}'])
+def test_what_another_program_wrote_is_no_error(kombu: str) -> None:
+    payload = received(kombu=kombu, by="hand")
+    assert payload["headers"]["by"] == "hand"
+    assert payload["content-type"] == "application/data"
 
 
 @pytest.mark.parametrize(
