@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Final, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
 from pulsarish.client.api.asyncio_producer import AsyncProducer
@@ -59,6 +59,7 @@ from pulsarish.client.producer.topic_producer import OnReturn
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.client.service_info import ServiceInfo
 from pulsarish.client.stats import ClientStats
+from pulsarish.client.type_variables import Chosen
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerBusy, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
@@ -226,7 +227,7 @@ class AsyncClient(MakesAsyncWorkers):
 
     async def _open_publishing(
         self,
-        options: ProducerOptions,
+        options: ProducerOptions[Any],
         *,
         first_epoch: int = 0,
         on_return: OnReturn | None = None,
@@ -238,7 +239,7 @@ class AsyncClient(MakesAsyncWorkers):
         self._keep(publishing)
         return publishing
 
-    async def _open_consuming(self, options: ConsumerOptions) -> MultiConsumer:
+    async def _open_consuming(self, options: ConsumerOptions[Any]) -> MultiConsumer:
         self._check_open()
         kind = MultiConsumer if options.filter is None else PatternConsumer
         consuming = await kind.open(options, self._parts)
@@ -246,7 +247,7 @@ class AsyncClient(MakesAsyncWorkers):
         return consuming
 
     async def _open_reading(
-        self, options: ConsumerOptions
+        self, options: ConsumerOptions[Any]
     ) -> tuple[MultiConsumer, ReaderCheckpoint | None]:
         start = options.start
         if start is not None and is_of_other_cluster(start.topic_name(), self._parts.cluster):
@@ -266,7 +267,7 @@ class AsyncClient(MakesAsyncWorkers):
             await checkpoint.close()
             raise
 
-    async def _open_checkpoint(self, options: ConsumerOptions) -> ReaderCheckpoint:
+    async def _open_checkpoint(self, options: ConsumerOptions[Any]) -> ReaderCheckpoint:
         """Open the checkpoint of a reader with these options, and read what it has stored.
 
         Reads the whole topic of checkpoints, or its compacted view and the rest.
@@ -332,7 +333,7 @@ class AsyncClient(MakesAsyncWorkers):
     # Public methods.
 
     @taking(ProducerOptions, on_unless={"batching_enabled": "chunking_enabled"})
-    async def create_producer(self, options: ProducerOptions) -> AsyncProducer:
+    async def create_producer(self, options: ProducerOptions[Chosen]) -> AsyncProducer[Chosen]:
         """Return a producer. The arguments are Apache Pulsar's. Batching is on, as in its asyncio
         API, unless ``chunking_enabled`` is.
 
@@ -342,7 +343,7 @@ class AsyncClient(MakesAsyncWorkers):
         return self._make_producer(await self._open_publishing(options))
 
     @taking(asyncio_consumer_options)
-    async def subscribe(self, options: ConsumerOptions) -> AsyncConsumer:
+    async def subscribe(self, options: ConsumerOptions[Chosen]) -> AsyncConsumer[Chosen]:
         """Return a consumer; creates the subscription if needed.
 
         ``topic``: a name, a list of names, or a compiled pattern or ``Wildcard`` for all topics of
@@ -353,7 +354,7 @@ class AsyncClient(MakesAsyncWorkers):
         return self._make_consumer(await self._open_consuming(options), self._parts)
 
     @taking(asyncio_reader_options)
-    async def create_reader(self, options: ConsumerOptions) -> AsyncReader:
+    async def create_reader(self, options: ConsumerOptions[Chosen]) -> AsyncReader[Chosen]:
         """Return a reader that starts after a message, or at it with
         ``start_message_id_inclusive``.
 
@@ -390,8 +391,8 @@ class AsyncClient(MakesAsyncWorkers):
         return reader
 
     async def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Schema | None = None
-    ) -> AsyncTableView:
+        self, topic: str, subscription_name: str | None = None, schema: Schema[Chosen] | None = None
+    ) -> AsyncTableView[Chosen]:
         """Return a table of the latest value of each key.
 
         It is complete for what the topic holds now.

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from pulsarish.client.api.arrow_batch import (
     FETCH_BYTES,
@@ -27,6 +27,7 @@ from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
+from pulsarish.client.type_variables import Value_co
 from pulsarish.model.errors import AlreadyClosed, CryptoError, PulsarishError, Timeout
 from pulsarish.runtime.log import get_logger
 
@@ -39,7 +40,7 @@ __all__ = ["AsyncConsumer", "AsyncReader"]
 _log = get_logger("client")
 
 
-class _Receiving(Receiving):
+class _Receiving(Receiving, Generic[Value_co]):
     """Waits in the program's event loop."""
 
     def __init__(self, consuming: MultiConsumer, parts: ClientContext) -> None:
@@ -53,7 +54,7 @@ class _Receiving(Receiving):
             listening = self._listen(self._listener)
             _ = parts.tasks.spawn(listening, name=f"listener {consuming.topic}")
 
-    async def _next(self, timeout_millis: int | None) -> Message:
+    async def _next(self, timeout_millis: int | None) -> Message[Value_co]:
         seconds = check_timeout("timeout_millis", timeout_millis)
         if self._may_receive is not None:
             raise self._may_receive
@@ -67,7 +68,7 @@ class _Receiving(Receiving):
         except TimeoutError:
             raise Timeout(f"no message came within {timeout_millis} ms") from None
 
-    async def _wait(self) -> Message:
+    async def _wait(self) -> Message[Value_co]:
         while True:
             # Clear it before looking: what comes afterwards sets it again.
             self._arrived.clear()
@@ -77,13 +78,13 @@ class _Receiving(Receiving):
 
     async def _collect(
         self, messages_max: int, bytes_max: int, seconds: float | None, *, to_end: bool = False
-    ) -> list[Message]:
+    ) -> list[Message[Value_co]]:
         """Return messages up to a limit.
 
         Args:
             to_end: of a reader: stop where the topic ends, too.
         """
-        messages: list[Message] = []
+        messages: list[Message[Value_co]] = []
         size = 0
         ready = self._inbox.ready
         try:
@@ -155,7 +156,7 @@ class _Receiving(Receiving):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[Message[Value_co]]:
         """Iterate over messages until it is closed."""
         while True:
             try:
@@ -165,7 +166,7 @@ class _Receiving(Receiving):
             yield message
 
 
-class AsyncConsumer(_Receiving):
+class AsyncConsumer(_Receiving[Value_co]):
     """Receives the messages of a subscription."""
 
     def subscription_name(self) -> str:
@@ -174,14 +175,14 @@ class AsyncConsumer(_Receiving):
     def consumer_name(self) -> str:
         return self._consuming.options.consumer_name
 
-    async def receive(self, timeout_millis: int | None = None) -> Message:
+    async def receive(self, timeout_millis: int | None = None) -> Message[Value_co]:
         """Return the next message.
 
         Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``.
         """
         return await self._next(timeout_millis)
 
-    async def batch_receive(self) -> list[Message]:
+    async def batch_receive(self) -> list[Message[Value_co]]:
         """Return messages until the batch receive policy is satisfied; an empty list after its
         timeout. When it is cancelled, the messages so far come again with the next call.
         """
@@ -294,7 +295,7 @@ class AsyncConsumer(_Receiving):
         self._listening.set()
 
 
-class AsyncReader(_Receiving):
+class AsyncReader(_Receiving[Value_co]):
     """Reads a topic from any message on, without a durable subscription."""
 
     def __init__(
@@ -323,7 +324,7 @@ class AsyncReader(_Receiving):
         if self._checkpoint is not None:
             await self._checkpoint.close()
 
-    async def read_next(self, timeout_millis: int | None = None) -> Message:
+    async def read_next(self, timeout_millis: int | None = None) -> Message[Value_co]:
         """Return the next message.
 
         Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``.

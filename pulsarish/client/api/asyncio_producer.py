@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from pulsarish.client.api.receiving import state_of
 from pulsarish.client.message_id import MessageId
@@ -13,6 +13,7 @@ from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import TopicProducer, Waiter
 from pulsarish.client.stats import ProducerStats
+from pulsarish.client.type_variables import Value_contra
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.result import Result
 
@@ -47,7 +48,7 @@ class _Room:
         self.freed = asyncio.Event()
 
 
-class AsyncProducer:
+class AsyncProducer(Generic[Value_contra]):
     """Publishes to a topic."""
 
     def __init__(self, publishing: PartitionedProducer) -> None:
@@ -78,7 +79,7 @@ class AsyncProducer:
 
     async def send(
         self,
-        content: Any,
+        content: Value_contra | None,
         properties: Mapping[str, str] | None = None,
         partition_key: str | None = None,
         ordering_key: str | None = None,
@@ -122,7 +123,7 @@ class AsyncProducer:
         return await sent
 
     def send_soon(
-        self, content: Any, *, sequence_id: int | None = None, **extras: Any
+        self, content: Value_contra | None, *, sequence_id: int | None = None, **extras: Any
     ) -> asyncio.Future[MessageId]:
         """Queue a message now, in the order of calls; await the result for the id.
 

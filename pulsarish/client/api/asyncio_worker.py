@@ -11,6 +11,8 @@ from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.api.worker_options import EXTEND_SECONDS, WorkerOptions, worker_options
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.messages.message import Message
+from pulsarish.client.schemas.schema import Schema
+from pulsarish.client.type_variables import Chosen
 from pulsarish.model.errors import CryptoError, NotAllowedError, PulsarishError
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Tasks
@@ -38,8 +40,9 @@ class MakesAsyncWorkers:
         attempts_max: int | None = None,
         retry_delay: timedelta = timedelta(seconds=1),
         dead_letter_topic: str | None = None,
+        schema: Schema[Chosen] | None = None,
         **options: Any,
-    ) -> Callable[[Callable[[Message], Awaitable[object]]], AsyncWorker]:
+    ) -> Callable[[Callable[[Message[Chosen]], Awaitable[object]]], AsyncWorker]:
         """Make a decorated coroutine function the worker of a subscription.
 
             @client.worker("orders", "billing", concurrency=8, attempts_max=5)
@@ -59,6 +62,7 @@ class MakesAsyncWorkers:
             retry_delay: before the second attempt; twice as long before each further one, up to a
                 minute.
             dead_letter_topic: ``None``: ``TOPIC-SUBSCRIPTION-DLQ``.
+            schema: of the messages; ``None``: they are bytes.
             options: more arguments of ``subscribe``.
 
         Raises ``InvalidArgument``.
@@ -70,7 +74,7 @@ class MakesAsyncWorkers:
             attempts_max,
             retry_delay,
             dead_letter_topic,
-            options,
+            {"schema": schema, **options},
         )
 
         def subscribe() -> Awaitable[AsyncConsumer]:

@@ -8,7 +8,7 @@ Callbacks run in the loop's thread, many at a time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.blocking_consumer import Consumer, Reader
@@ -25,9 +25,10 @@ from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.messages.signatures import taking
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
-from pulsarish.client.schemas.schema import BytesSchema, Schema
+from pulsarish.client.schemas.schema import Schema
 from pulsarish.client.service_info import ServiceInfo
 from pulsarish.client.stats import ClientStats
+from pulsarish.client.type_variables import Chosen
 from pulsarish.model.errors import ForkedProcess, PulsarishError
 from pulsarish.runtime.background import Background, background
 from pulsarish.runtime.client_loggers import use_logger
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from pulsarish.client.api.tracing import Tracing
 
 __all__ = ["Client"]
-
-_SCHEMA: Final = BytesSchema()
 
 
 class Client(MakesWorkers):
@@ -112,7 +111,7 @@ class Client(MakesWorkers):
             raise self._refusal
 
     @taking(ProducerOptions)
-    def create_producer(self, options: ProducerOptions) -> Producer:
+    def create_producer(self, options: ProducerOptions[Chosen]) -> Producer[Chosen]:
         """Return a producer on a topic. The arguments are Apache Pulsar's.
 
         Raises ``InvalidArgument``, ``OperationNotSupported``, ``ProducerBusy``, ``Timeout`` or
@@ -125,7 +124,7 @@ class Client(MakesWorkers):
         return Producer(publishing, self._background)
 
     def _open_publishing(
-        self, options: ProducerOptions, *, first_epoch: int
+        self, options: ProducerOptions[Any], *, first_epoch: int
     ) -> tuple[PartitionedProducer, Background]:
         """Open for other APIs than ``Producer``; ``first_epoch``: see ``TopicProducer``.
 
@@ -137,7 +136,7 @@ class Client(MakesWorkers):
         ), self._background
 
     @taking(ConsumerOptions)
-    def subscribe(self, options: ConsumerOptions) -> Consumer:
+    def subscribe(self, options: ConsumerOptions[Chosen]) -> Consumer[Chosen]:
         """Return a consumer; creates the subscription if needed.
 
         ``topic``: a name, a list of names, or a compiled pattern or ``Wildcard`` for all topics of
@@ -152,7 +151,7 @@ class Client(MakesWorkers):
         return Consumer(consuming, self._background)
 
     @taking(reader_options)
-    def create_reader(self, options: ConsumerOptions) -> Reader:
+    def create_reader(self, options: ConsumerOptions[Chosen]) -> Reader[Chosen]:
         """Return a reader that starts after a message, or at ``MessageId.earliest`` or ``latest``.
 
         The message itself is read only with ``start_message_id_inclusive``.
@@ -168,8 +167,8 @@ class Client(MakesWorkers):
         return Reader(consuming, checkpoint, self._background)
 
     def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Schema | None = _SCHEMA
-    ) -> TableView:
+        self, topic: str, subscription_name: str | None = None, schema: Schema[Chosen] | None = None
+    ) -> TableView[Chosen]:
         """Return a table of the latest value of each key of a topic.
 
         It is complete for what the topic holds now.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from pulsarish.client.api.arrow_batch import (
     FETCH_BYTES,
@@ -25,6 +25,7 @@ from pulsarish.client.checks import check_timeout
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
+from pulsarish.client.type_variables import Value_co
 from pulsarish.model.errors import (
     AlreadyClosed,
     CryptoError,
@@ -45,7 +46,7 @@ __all__ = ["Consumer", "Reader"]
 _log = get_logger("client")
 
 
-class _Receiving(Receiving):
+class _Receiving(Receiving, Generic[Value_co]):
     """Waits in the program's threads."""
 
     def __init__(self, consuming: MultiConsumer, background: Background) -> None:
@@ -73,7 +74,7 @@ class _Receiving(Receiving):
         while waiting:
             waiting.popleft().release()
 
-    def _next(self, deadline: float | None) -> Message | None:
+    def _next(self, deadline: float | None) -> Message[Value_co] | None:
         """Return the next message; ``None`` after the timeout. Raises why no more messages come."""
         while True:
             if (message := self._inbox.take()) is not None:
@@ -91,14 +92,14 @@ class _Receiving(Receiving):
 
     def _collect(
         self, messages_max: int, bytes_max: int, seconds: float | None, *, to_end: bool = False
-    ) -> list[Message]:
+    ) -> list[Message[Value_co]]:
         """Return messages up to a limit.
 
         Args:
             to_end: of a reader: stop where the topic ends, too.
         """
         deadline = None if seconds is None else monotonic() + seconds
-        messages: list[Message] = []
+        messages: list[Message[Value_co]] = []
         size = 0
         ready, append = self._ready, messages.append
         try:
@@ -136,7 +137,7 @@ class _Receiving(Receiving):
             self._inbox.put_back(messages)
             raise
 
-    def _receive(self, timeout_millis: int | None) -> Message:
+    def _receive(self, timeout_millis: int | None) -> Message[Value_co]:
         if self._may_receive is not None:
             raise self._may_receive
         seconds = check_timeout("timeout_millis", timeout_millis)
@@ -192,7 +193,7 @@ class _Receiving(Receiving):
         if not isinstance(self._refusal, ForkedProcess):
             self.close()
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[Value_co]]:
         """Iterate over messages until it is closed."""
         while True:
             try:
@@ -202,7 +203,7 @@ class _Receiving(Receiving):
             yield message
 
 
-class Consumer(_Receiving):
+class Consumer(_Receiving[Value_co]):
     """Receives the messages of a subscription. Several threads may use it."""
 
     def subscription_name(self) -> str:
@@ -211,7 +212,7 @@ class Consumer(_Receiving):
     def consumer_name(self) -> str:
         return self._consuming.options.consumer_name
 
-    def receive(self, timeout_millis: int | None = None) -> Message:
+    def receive(self, timeout_millis: int | None = None) -> Message[Value_co]:
         """Return the next message.
 
         Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``.
@@ -226,7 +227,7 @@ class Consumer(_Receiving):
                 pass
         return self._receive(timeout_millis)
 
-    def batch_receive(self) -> list[Message]:
+    def batch_receive(self) -> list[Message[Value_co]]:
         """Return messages until the batch receive policy is satisfied; an empty list after its
         timeout.
         """
@@ -365,7 +366,7 @@ class Consumer(_Receiving):
             paused.release()
 
 
-class Reader(_Receiving):
+class Reader(_Receiving[Value_co]):
     """Reads a topic from any message on, without a durable subscription."""
 
     def __init__(
@@ -397,7 +398,7 @@ class Reader(_Receiving):
         if self._checkpoint is not None:
             self._background.run(self._checkpoint.close())
 
-    def read_next(self, timeout_millis: int | None = None) -> Message:
+    def read_next(self, timeout_millis: int | None = None) -> Message[Value_co]:
         """Return the next message.
 
         Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``.

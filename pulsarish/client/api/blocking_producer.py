@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from pulsarish.client.api.receiving import state_of
 from pulsarish.client.checks import check_callable
@@ -15,6 +15,7 @@ from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import NO_MESSAGE_ID, TopicProducer, Waiter
 from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.client.stats import ProducerStats
+from pulsarish.client.type_variables import Value_contra
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, PulsarishError
 from pulsarish.model.result import Result
 from pulsarish.runtime.background import Background, Latch
@@ -47,7 +48,7 @@ class _Sent(Waiter):
         return self._id
 
 
-class Producer:
+class Producer(Generic[Value_contra]):
     """Publishes to a topic. Several threads may use it."""
 
     def __init__(self, publishing: PartitionedProducer, background: Background) -> None:
@@ -92,7 +93,7 @@ class Producer:
 
     def send(
         self,
-        content: Any,
+        content: Value_contra | None,
         properties: Mapping[str, str] | None = None,
         partition_key: str | None = None,
         ordering_key: str | None = None,
@@ -152,7 +153,7 @@ class Producer:
 
     def send_async(
         self,
-        content: Any,
+        content: Value_contra | None,
         callback: Callable[[Result, MessageId], object] | None,
         properties: Mapping[str, str] | None = None,
         partition_key: str | None = None,

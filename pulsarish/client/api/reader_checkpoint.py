@@ -10,7 +10,7 @@ readers of one name exclude each other.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_options import ConsumerOptions
@@ -82,7 +82,7 @@ class ReaderCheckpoint:
         await self._producer.close()
 
 
-def checkpoint_key(options: ConsumerOptions) -> str:
+def checkpoint_key(options: ConsumerOptions[Any]) -> str:
     """Return the key under which a reader with these options stores its position."""
     return f"{options.consumer_name} on {options.topics[0].full}"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from pulsarish.client.api.asyncio_consumer import AsyncReader
 from pulsarish.client.checks import check_callable, check_text
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.messages.message import Message
 from pulsarish.client.schemas.schema import Decode
+from pulsarish.client.type_variables import Value_co
 from pulsarish.model.errors import ForkedProcess, PulsarishError, UnknownError
 from pulsarish.runtime.background import Background
 
@@ -19,7 +20,7 @@ __all__ = ["AsyncTableView", "TableView"]
 Listener = Callable[[str, Any], object]
 
 
-class AsyncTableView:
+class AsyncTableView(Generic[Value_co]):
     """``open`` returns once the table has everything that the topic held at that time.
 
     An empty message removes its key.
@@ -29,7 +30,7 @@ class AsyncTableView:
         self,
         topic: str,
         subscription_name: str | None,
-        readers: list[AsyncReader],
+        readers: list[AsyncReader[Value_co]],
         parts: ClientContext,
     ) -> None:
         self._topic = topic
@@ -92,7 +93,7 @@ class AsyncTableView:
         if self._failure is not None:
             raise self._failure
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> Value_co | None:
         """Return the latest value of a key, ``None`` when there is none.
 
         Raises why the table is no longer updated.
@@ -100,14 +101,19 @@ class AsyncTableView:
         self._check()
         check_text("key", key)
         found = self._values.get(key)
-        return None if found is None else found[1](found[0])
+        if found is None:
+            return None
+        data, decode = found
+        value: Value_co = decode(data)
+        return value
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Value_co:
         """Return the latest value of a key. Raises ``KeyError`` when there is none."""
         self._check()
         check_text("key", key)
         data, decode = self._values[key]
-        return decode(data)
+        value: Value_co = decode(data)
+        return value
 
     def __contains__(self, key: object) -> bool:
         return key in self._values
@@ -116,19 +122,19 @@ class AsyncTableView:
         """Iterate over the keys that are there now."""
         return iter(list(self._values))
 
-    def items(self) -> list[tuple[str, Any]]:
+    def items(self) -> list[tuple[str, Value_co]]:
         """Return the keys and values that are there now."""
         self._check()
         return [(key, decode(data)) for key, (data, decode) in list(self._values.items())]
 
-    def for_each(self, callback: Listener) -> None:
+    def for_each(self, callback: Callable[[str, Value_co], object]) -> None:
         """Call ``callback(key, value)`` for each key."""
         self._check()
         check_callable("callback", callback, "a function (key, value)")
         for key, (data, decode) in list(self._values.items()):
             callback(key, decode(data))
 
-    def for_each_and_listen(self, callback: Listener) -> None:
+    def for_each_and_listen(self, callback: Callable[[str, Value_co | None], object]) -> None:
         """Call ``callback(key, value)`` for each key, then at each change, in the event loop; a
         removed key's value is ``None``.
         """
@@ -147,10 +153,10 @@ class AsyncTableView:
         return f"TableView(topic={self._topic}{subscription})"
 
 
-class TableView:
+class TableView(Generic[Value_co]):
     """The blocking form of ``AsyncTableView``."""
 
-    def __init__(self, view: AsyncTableView, background: Background) -> None:
+    def __init__(self, view: AsyncTableView[Value_co], background: Background) -> None:
         self._view = view
         self._background = background
         self._refusal: PulsarishError | None = None
@@ -163,7 +169,7 @@ class TableView:
         if self._refusal is not None:
             raise self._refusal
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> Value_co | None:
         """Return the latest value of a key, ``None`` when there is none.
 
         Raises why the table is no longer updated.
@@ -171,7 +177,7 @@ class TableView:
         self._check()
         return self._view.get(key)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Value_co:
         """Return the latest value of a key. Raises ``KeyError`` when there is none."""
         self._check()
         return self._view[key]
@@ -183,17 +189,17 @@ class TableView:
         """Iterate over the keys that are there now."""
         return iter(self._view)
 
-    def items(self) -> list[tuple[str, Any]]:
+    def items(self) -> list[tuple[str, Value_co]]:
         """Return the keys and values that are there now."""
         self._check()
         return self._view.items()
 
-    def for_each(self, callback: Listener) -> None:
+    def for_each(self, callback: Callable[[str, Value_co], object]) -> None:
         """Call ``callback(key, value)`` for each key."""
         self._check()
         self._view.for_each(callback)
 
-    def for_each_and_listen(self, callback: Listener) -> None:
+    def for_each_and_listen(self, callback: Callable[[str, Value_co | None], object]) -> None:
         """Call ``callback(key, value)`` for each key, then at each change, in the client's thread;
         a removed key's value is ``None``.
         """

@@ -19,6 +19,7 @@ from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
+from pulsarish.client.type_variables import Value_co, Value_contra
 
 if TYPE_CHECKING:
     from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
@@ -34,14 +35,14 @@ def trace(client: AsyncClient, tracing: Tracing) -> None:
     client._make_reader = partial(TracedAsyncReader, tracing=tracing)
 
 
-class TracedAsyncProducer(AsyncProducer):
+class TracedAsyncProducer(AsyncProducer[Value_contra]):
     def __init__(self, publishing: PartitionedProducer, tracing: Tracing) -> None:
         super().__init__(publishing)
         self._tracing = tracing
 
     async def send(
         self,
-        content: Any,
+        content: Value_contra | None,
         properties: Mapping[str, str] | None = None,
         *beside: Any,
         **more: Any,
@@ -57,7 +58,7 @@ class TracedAsyncProducer(AsyncProducer):
         return message_id
 
     def send_soon(
-        self, content: Any, *, sequence_id: int | None = None, **extras: Any
+        self, content: Value_contra | None, *, sequence_id: int | None = None, **extras: Any
     ) -> asyncio.Future[MessageId]:
         tracing = self._tracing
         span, properties = tracing.begin_send(self.topic(), extras.pop("properties", None))
@@ -81,7 +82,7 @@ class TracedAsyncProducer(AsyncProducer):
         return sent
 
 
-class TracedAsyncConsumer(AsyncConsumer):
+class TracedAsyncConsumer(AsyncConsumer[Value_co]):
     def __init__(self, consuming: MultiConsumer, parts: ClientContext, tracing: Tracing) -> None:
         self._tracing = tracing
         self._of_consumer = attributes_of(consuming)
@@ -92,19 +93,19 @@ class TracedAsyncConsumer(AsyncConsumer):
             )
         super().__init__(consuming, parts)
 
-    async def receive(self, timeout_millis: int | None = None) -> Message:
+    async def receive(self, timeout_millis: int | None = None) -> Message[Value_co]:
         began_ns = self._tracing.now_ns()
         message = await super().receive(timeout_millis)
         self._tracing.received([message], began_ns, self._of_consumer)
         return message
 
-    async def _collect(self, *limits: Any, **more: Any) -> list[Message]:
+    async def _collect(self, *limits: Any, **more: Any) -> list[Message[Value_co]]:
         began_ns = self._tracing.now_ns()
         messages = await super()._collect(*limits, **more)
         self._tracing.received(messages, began_ns, self._of_consumer)
         return messages
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[Message[Value_co]]:
         return _traced(self._tracing, super().__aiter__(), self._of_consumer)
 
     async def acknowledge(
@@ -122,7 +123,7 @@ class TracedAsyncConsumer(AsyncConsumer):
             await super().negative_acknowledge(message)
 
 
-class TracedAsyncReader(AsyncReader):
+class TracedAsyncReader(AsyncReader[Value_co]):
     def __init__(
         self,
         consuming: MultiConsumer,
@@ -139,25 +140,25 @@ class TracedAsyncReader(AsyncReader):
             )
         super().__init__(consuming, checkpoint, parts)
 
-    async def read_next(self, timeout_millis: int | None = None) -> Message:
+    async def read_next(self, timeout_millis: int | None = None) -> Message[Value_co]:
         began_ns = self._tracing.now_ns()
         message = await super().read_next(timeout_millis)
         self._tracing.received([message], began_ns, self._of_consumer)
         return message
 
-    async def _collect(self, *limits: Any, **more: Any) -> list[Message]:
+    async def _collect(self, *limits: Any, **more: Any) -> list[Message[Value_co]]:
         began_ns = self._tracing.now_ns()
         messages = await super()._collect(*limits, **more)
         self._tracing.received(messages, began_ns, self._of_consumer)
         return messages
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[Message[Value_co]]:
         return _traced(self._tracing, super().__aiter__(), self._of_consumer)
 
 
 async def _traced(
     tracing: Tracing, messages: AsyncIterator[Message], of_consumer: Mapping[str, str]
-) -> AsyncIterator[Message]:
+) -> AsyncIterator[Message[Value_co]]:
     began_ns = tracing.now_ns()
     async for message in messages:
         tracing.received([message], began_ns, of_consumer)

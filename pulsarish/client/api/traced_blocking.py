@@ -17,6 +17,7 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
+from pulsarish.client.type_variables import Value_co, Value_contra
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.result import Result
 from pulsarish.runtime.background import Background
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["TracedConsumer", "TracedProducer", "TracedReader"]
 
 
-class TracedProducer(Producer):
+class TracedProducer(Producer[Value_contra]):
     def __init__(
         self, publishing: PartitionedProducer, background: Background, tracing: Tracing
     ) -> None:
@@ -37,7 +38,7 @@ class TracedProducer(Producer):
 
     def send(
         self,
-        content: Any,
+        content: Value_contra | None,
         properties: Mapping[str, str] | None = None,
         *beside: Any,
         **more: Any,
@@ -54,7 +55,7 @@ class TracedProducer(Producer):
 
     def send_async(
         self,
-        content: Any,
+        content: Value_contra | None,
         callback: Any,
         properties: Mapping[str, str] | None = None,
         *beside: Any,
@@ -112,7 +113,7 @@ class _Unheard(Waiter):
         self._producer.end_unheard(self._span, error)
 
 
-class TracedConsumer(Consumer):
+class TracedConsumer(Consumer[Value_co]):
     def __init__(self, consuming: MultiConsumer, background: Background, tracing: Tracing) -> None:
         self._tracing = tracing
         self._of_consumer = attributes_of(consuming)
@@ -121,19 +122,19 @@ class TracedConsumer(Consumer):
             options.message_listener = tracing.listener(options.message_listener, self._of_consumer)
         super().__init__(consuming, background)
 
-    def receive(self, timeout_millis: int | None = None) -> Message:
+    def receive(self, timeout_millis: int | None = None) -> Message[Value_co]:
         began_ns = self._tracing.now_ns()
         message = super().receive(timeout_millis)
         self._tracing.received([message], began_ns, self._of_consumer)
         return message
 
-    def _collect(self, *limits: Any, **more: Any) -> list[Message]:
+    def _collect(self, *limits: Any, **more: Any) -> list[Message[Value_co]]:
         began_ns = self._tracing.now_ns()
         messages = super()._collect(*limits, **more)
         self._tracing.received(messages, began_ns, self._of_consumer)
         return messages
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[Value_co]]:
         return _traced(self._tracing, super().__iter__(), self._of_consumer)
 
     def acknowledge(self, message: Message | MessageId | Sequence[Message | MessageId]) -> None:
@@ -149,7 +150,7 @@ class TracedConsumer(Consumer):
             super().negative_acknowledge(message)
 
 
-class TracedReader(Reader):
+class TracedReader(Reader[Value_co]):
     def __init__(
         self,
         consuming: MultiConsumer,
@@ -164,25 +165,25 @@ class TracedReader(Reader):
             options.message_listener = tracing.listener(options.message_listener, self._of_consumer)
         super().__init__(consuming, checkpoint, background)
 
-    def read_next(self, timeout_millis: int | None = None) -> Message:
+    def read_next(self, timeout_millis: int | None = None) -> Message[Value_co]:
         began_ns = self._tracing.now_ns()
         message = super().read_next(timeout_millis)
         self._tracing.received([message], began_ns, self._of_consumer)
         return message
 
-    def _collect(self, *limits: Any, **more: Any) -> list[Message]:
+    def _collect(self, *limits: Any, **more: Any) -> list[Message[Value_co]]:
         began_ns = self._tracing.now_ns()
         messages = super()._collect(*limits, **more)
         self._tracing.received(messages, began_ns, self._of_consumer)
         return messages
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[Value_co]]:
         return _traced(self._tracing, super().__iter__(), self._of_consumer)
 
 
 def _traced(
     tracing: Tracing, messages: Iterator[Message], of_consumer: Mapping[str, str]
-) -> Iterator[Message]:
+) -> Iterator[Message[Value_co]]:
     began_ns = tracing.now_ns()
     for message in messages:
         tracing.received([message], began_ns, of_consumer)

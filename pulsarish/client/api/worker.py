@@ -12,6 +12,8 @@ from typing import Any, Final, Protocol, Self
 from pulsarish.client.api.blocking_consumer import Consumer
 from pulsarish.client.api.worker_options import EXTEND_SECONDS, WorkerOptions, worker_options
 from pulsarish.client.messages.message import Message
+from pulsarish.client.schemas.schema import Schema
+from pulsarish.client.type_variables import Chosen
 from pulsarish.model.errors import CryptoError, NotAllowedError, PulsarishError, Timeout
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.stop_flag import StopFlag
@@ -40,8 +42,9 @@ class MakesWorkers:
         attempts_max: int | None = None,
         retry_delay: timedelta = timedelta(seconds=1),
         dead_letter_topic: str | None = None,
+        schema: Schema[Chosen] | None = None,
         **options: Any,
-    ) -> Callable[[Callable[[Message], object]], Worker]:
+    ) -> Callable[[Callable[[Message[Chosen]], object]], Worker]:
         """Make a decorated function the worker of a subscription: it handles each message.
 
             @client.worker("orders", "billing", concurrency=8, attempts_max=5)
@@ -61,6 +64,7 @@ class MakesWorkers:
             retry_delay: before the second attempt; twice as long before each further one, up to a
                 minute.
             dead_letter_topic: ``None``: ``TOPIC-SUBSCRIPTION-DLQ``.
+            schema: of the messages; ``None``: they are bytes.
             options: more arguments of ``subscribe``.
 
         Raises ``InvalidArgument``.
@@ -72,7 +76,7 @@ class MakesWorkers:
             attempts_max,
             retry_delay,
             dead_letter_topic,
-            options,
+            {"schema": schema, **options},
         )
 
         def subscribe() -> Consumer:

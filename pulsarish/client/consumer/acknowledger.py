@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pulsarish.client.connection.ack_tracker import AckBatch, AckTracker, Done
 from pulsarish.client.connection.cluster_of import is_of_other_cluster
@@ -55,7 +55,7 @@ class Acknowledger:
 
     def __init__(
         self,
-        options: ConsumerOptions,
+        options: ConsumerOptions[Any],
         parts: ClientContext,
         inbox: MessageQueue,
         session: SubscriptionSession,

@@ -49,7 +49,7 @@ class MultiConsumer:
 
     def __init__(
         self,
-        options: ConsumerOptions,
+        options: ConsumerOptions[Any],
         parts: ClientContext,
         inbox: MessageQueue,
         children: list[TopicConsumer],
@@ -69,7 +69,7 @@ class MultiConsumer:
         )
 
     @classmethod
-    async def open(cls, options: ConsumerOptions, parts: ClientContext) -> MultiConsumer:
+    async def open(cls, options: ConsumerOptions[Any], parts: ClientContext) -> MultiConsumer:
         """Subscribe on every partition of every topic.
 
         Raises the broker's refusal; then nothing stays subscribed.
@@ -352,7 +352,7 @@ class MultiConsumer:
             child.shutdown(error)
 
 
-def _check_partitioned_reader(options: ConsumerOptions) -> None:
+def _check_partitioned_reader(options: ConsumerOptions[Any]) -> None:
     if options.start in (None, MessageId.earliest, MessageId.latest):
         if not options.checkpoint_topic and not options.replica:
             return

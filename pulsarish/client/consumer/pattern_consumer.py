@@ -59,7 +59,9 @@ class _TopicLeft(TopicNotFound):
 class PatternConsumer(MultiConsumer):
     """Opened by ``open``."""
 
-    def __init__(self, options: ConsumerOptions, parts: ClientContext, inbox: MessageQueue) -> None:
+    def __init__(
+        self, options: ConsumerOptions[Any], parts: ClientContext, inbox: MessageQueue
+    ) -> None:
         super().__init__(options, parts, inbox, [])
         found = options.filter
         assert found is not None
@@ -73,7 +75,7 @@ class PatternConsumer(MultiConsumer):
         self._is_closing = False
 
     @classmethod
-    async def open(cls, options: ConsumerOptions, parts: ClientContext) -> Self:
+    async def open(cls, options: ConsumerOptions[Any], parts: ClientContext) -> Self:
         """Subscribe on every topic that matches now, and follow the list.
 
         Raises the broker's refusal; then no topic stays subscribed.
@@ -216,7 +218,7 @@ class PatternConsumer(MultiConsumer):
             # Without its subscription, the topic that is opened next by this name is a new one.
             options.initial_position = InitialPosition.Earliest
 
-    def _add(self, name: TopicName, options: ConsumerOptions) -> TopicConsumer:
+    def _add(self, name: TopicName, options: ConsumerOptions[Any]) -> TopicConsumer:
         count = max(1, len(self._topics.wanted))
         child = TopicConsumer(
             name,

@@ -10,6 +10,8 @@ before the start of a seek. No lock: the shell holds the queue's lock around eve
 
 from __future__ import annotations
 
+from typing import Any
+
 from pulsarish.client.consumer.receive_queue import ReceiveQueue
 from pulsarish.client.consumer.subscribe_command import first_wanted
 from pulsarish.client.message_id import MessageId
@@ -23,7 +25,7 @@ class ReaderPosition:
     """``persistent``: whether the topic stores its messages."""
 
     def __init__(
-        self, options: ConsumerOptions, incoming: ReceiveQueue, *, persistent: bool
+        self, options: ConsumerOptions[Any], incoming: ReceiveQueue, *, persistent: bool
     ) -> None:
         self._options = options
         self._incoming = incoming

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pulsarish.client.connection.cluster_of import TopicOfCluster, is_of_other_cluster
 from pulsarish.client.connection.context import ClientContext
@@ -31,7 +32,7 @@ class Seeker:
 
     def __init__(
         self,
-        options: ConsumerOptions,
+        options: ConsumerOptions[Any],
         parts: ClientContext,
         inbox: MessageQueue,
         session: SubscriptionSession,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pulsarish.client.enums import ConsumerType, InitialPosition, KeySharedMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_options import ConsumerOptions
@@ -15,7 +17,7 @@ from pulsarish.wire._pb import broker_pb2 as pb
 __all__ = ["first_wanted", "subscribe_command"]
 
 
-def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscribe:
+def subscribe_command(topic: TopicName, options: ConsumerOptions[Any]) -> pb.Subscribe:
     """Return the command without a reader's start, which moves."""
     return pb.Subscribe(
         topic=topic.full,

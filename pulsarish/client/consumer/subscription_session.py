@@ -8,7 +8,7 @@ is not acknowledged; a reader continues after the last message that it handed ou
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pulsarish.client.connection.consume_stream import ConsumeStream, Receiver
 from pulsarish.client.connection.context import ClientContext, may_retry, retrying
@@ -64,7 +64,7 @@ class SubscriptionSession:
     def __init__(
         self,
         topic: TopicName,
-        options: ConsumerOptions,
+        options: ConsumerOptions[Any],
         parts: ClientContext,
         inbox: MessageQueue,
         position: ReaderPosition,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from pulsarish.client.connection.cluster_of import TopicOfCluster
 from pulsarish.client.connection.context import ClientContext
@@ -45,7 +46,7 @@ class TopicConsumer:
     def __init__(
         self,
         topic: TopicName,
-        options: ConsumerOptions,
+        options: ConsumerOptions[Any],
         parts: ClientContext,
         inbox: MessageQueue,
         writers: WriterSchemas,

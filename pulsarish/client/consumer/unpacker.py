@@ -5,6 +5,7 @@ asks for them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
 from pulsarish.client.consumer.message_queue import MessageQueue
@@ -38,7 +39,7 @@ class Unpacker:
     def __init__(
         self,
         topic: TopicName,
-        options: ConsumerOptions,
+        options: ConsumerOptions[Any],
         inbox: MessageQueue,
         incoming: ReceiveQueue,
         chunks: ChunkAssembler,

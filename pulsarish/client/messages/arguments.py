@@ -31,7 +31,8 @@ from pulsarish.client.messages.consumer_policies import (
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
 )
-from pulsarish.client.schemas.schema import BytesSchema, Schema
+from pulsarish.client.schemas.schema import Schema
+from pulsarish.client.type_variables import Chosen
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.runtime.client_loggers import AnyLogger
@@ -47,7 +48,6 @@ __all__ = [
 ]
 
 
-_SCHEMA = BytesSchema()
 _OF_READERS = ("start_message_from_rollback_seconds", "checkpoint_topic", "replica")
 
 
@@ -79,7 +79,7 @@ class ProducerArguments(TypedDict, total=False):
     """Arguments of ``create_producer``."""
 
     producer_name: str | None
-    schema: Schema | None
+    schema: Schema[Any] | None
     initial_sequence_id: int | None
     send_timeout_millis: int
     compression_type: CompressionType
@@ -106,7 +106,7 @@ def asyncio_consumer_options(
     topic: Topics,
     subscription_name: str,
     consumer_type: ConsumerType = ConsumerType.Exclusive,
-    schema: Schema | None = _SCHEMA,
+    schema: Schema[Chosen] | None = None,
     receiver_queue_size: int = 1_000,
     max_total_receiver_queue_size_across_partitions: int = 50_000,
     consumer_name: str | None = None,
@@ -138,7 +138,7 @@ def asyncio_consumer_options(
     subscription_properties: Mapping[str, str] | None = None,
     retry_enabled: bool = False,
     filter: str | None = None,  # noqa: A002  # what a program writes
-) -> ConsumerOptions:
+) -> ConsumerOptions[Chosen]:
     """Return the options of a consumer of the asyncio client.
 
     ``is_pattern_topic``: ``topic`` is a regular expression as text.
@@ -165,7 +165,7 @@ def _compiled(topic: object) -> re.Pattern[str]:
 def reader_options(
     topic: str,
     start_message_id: MessageId,
-    schema: Schema | None = _SCHEMA,
+    schema: Schema[Chosen] | None = None,
     reader_listener: Listener | None = None,
     receiver_queue_size: int = 1_000,
     reader_name: str | None = None,
@@ -179,7 +179,7 @@ def reader_options(
     start_message_from_rollback_seconds: int = 0,
     checkpoint_topic: str | None = None,
     replica: bool = False,
-) -> ConsumerOptions:
+) -> ConsumerOptions[Chosen]:
     """Return the options of the consumer behind a reader. Its subscription lives as long as the
     reader, which completes the name.
 
@@ -191,7 +191,7 @@ def reader_options(
 def asyncio_reader_options(
     topic: str,
     start_message_id: MessageId,
-    schema: Schema | None = _SCHEMA,
+    schema: Schema[Chosen] | None = None,
     receiver_queue_size: int = 1_000,
     reader_name: str | None = None,
     subscription_role_prefix: str | None = None,
@@ -205,12 +205,12 @@ def asyncio_reader_options(
     start_message_from_rollback_seconds: int = 0,
     checkpoint_topic: str | None = None,
     replica: bool = False,
-) -> ConsumerOptions:
+) -> ConsumerOptions[Chosen]:
     """Return what ``reader_options`` does, for the asyncio client."""
     return _of_reader(locals())
 
 
-def _of_reader(given: dict[str, Any]) -> ConsumerOptions:
+def _of_reader(given: dict[str, Any]) -> ConsumerOptions[Any]:
     start, listener, reader_name = (
         given.pop(which) for which in ("start_message_id", "reader_listener", "reader_name")
     )

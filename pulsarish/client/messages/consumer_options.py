@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Self
 
 from pulsarish.client.backoff import MultiplierRedeliveryBackoff
 from pulsarish.client.checks import (
@@ -31,7 +31,8 @@ from pulsarish.client.messages.consumer_policies import (
 from pulsarish.client.messages.letters import RECONSUMES_MAX, letter_topic_name
 from pulsarish.client.messages.options import check_key_reader, check_schema, topics_of, unsupported
 from pulsarish.client.messages.topic_filter import TopicFilter, Wildcard, filter_of
-from pulsarish.client.schemas.schema import BytesSchema, Schema
+from pulsarish.client.schemas.schema import Schema
+from pulsarish.client.type_variables import Chosen
 from pulsarish.model.errors import InvalidArgument, InvalidConfiguration, InvalidTopicName
 from pulsarish.model.message_filter import FILTER_PROPERTY, parse_filter
 from pulsarish.model.topic_name import TopicName, check_name
@@ -42,12 +43,11 @@ __all__ = ["ConsumerOptions", "Listener", "Topics"]
 Topics = str | list[str] | re.Pattern[str] | Wildcard
 Listener = Callable[[Any, Any], object]
 
-_SCHEMA: Final = BytesSchema()
 _PERMITS_MAX: Final = 2**31 - 1
 _SECONDS_MAX: Final = 2**31 - 1
 
 
-class ConsumerOptions:
+class ConsumerOptions(Generic[Chosen]):
     """Options of ``subscribe``, and after ``read_from`` of ``create_reader``."""
 
     def __init__(
@@ -55,7 +55,7 @@ class ConsumerOptions:
         topic: Topics,
         subscription_name: str,
         consumer_type: ConsumerType = ConsumerType.Exclusive,
-        schema: Schema | None = _SCHEMA,
+        schema: Schema[Chosen] | None = None,
         message_listener: Listener | None = None,
         receiver_queue_size: int = 1_000,
         max_total_receiver_queue_size_across_partitions: int = 50_000,
@@ -114,7 +114,7 @@ class ConsumerOptions:
         )
         check_type("consumer_type", consumer_type, ConsumerType, "a pulsarish.ConsumerType")
         self.consumer_type = consumer_type
-        self.schema = check_schema(schema)
+        self.schema: Schema[Chosen] = check_schema(schema)
         if message_listener is not None:
             check_callable("message_listener", message_listener, "a function (consumer, message)")
         self.message_listener = message_listener
@@ -344,7 +344,7 @@ class ConsumerOptions:
         """Have a reader start after a message, wherever it was to start."""
         self.start, self.start_inclusive, self.start_rollback_seconds = message_id, False, 0
 
-    def of_found_topic(self) -> ConsumerOptions:
+    def of_found_topic(self) -> Self:
         """Return options for one topic of a pattern, which may change as it is opened."""
         return copy(self)
 

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final, Generic
 
 from pulsarish.client.enums import KeyForm
 from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.messages.encryption_context import EncryptionContext
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.schemas.schema import Decode, KeyedDecode
+from pulsarish.client.type_variables import Value_co
 from pulsarish.model.errors import ChecksumError, CryptoError, InvalidArgument
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import (
@@ -149,7 +150,7 @@ class OpenedEntry:
         return metadata
 
 
-class Message:
+class Message(Generic[Value_co]):
     """A received message. All accessors are methods, as in Apache Pulsar's Python client."""
 
     __slots__ = ("_end", "_entry", "_head", "_index", "_start")
@@ -170,7 +171,7 @@ class Message:
         """The size of the payload in bytes."""
         return self._end - self._start
 
-    def value(self) -> Any:
+    def value(self) -> Value_co:
         """The payload, decoded by the schema; ``None`` for a null value.
 
         A null value whose key is separated is a pair with the value ``None``.
@@ -180,11 +181,12 @@ class Message:
         """
         decode = self._entry.decode
         if type(decode) is KeyedDecode:
-            return self._decoder()(self.data())
+            decode = self._decoder()
         # Only an empty payload may be a null value, so the metadata are decoded for no other.
-        if self._start == self._end and self.has_null_value():
-            return None
-        return decode(self.data())
+        elif self._start == self._end and self.has_null_value():
+            decode = _nothing
+        value: Value_co = decode(self.data())
+        return value
 
     def encryption_context(self) -> EncryptionContext | None:
         """How the message was encrypted; ``None`` if it was not."""
@@ -292,6 +294,10 @@ class Message:
 
     def __repr__(self) -> str:
         return f"Message({self.message_id()}, {self._end - self._start} bytes)"
+
+
+def _nothing(_data: bytes) -> None:
+    """Decode a null value."""
 
 
 def decode_sealed(_data: bytes) -> object:

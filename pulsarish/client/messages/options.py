@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, Generic, cast, get_args
 
 from pulsarish.client.checks import (
     check_callable,
@@ -34,6 +34,7 @@ from pulsarish.client.messages.security_options import security_of
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.client.service_info import Service
 from pulsarish.client.service_url import parse_service_url
+from pulsarish.client.type_variables import Chosen
 from pulsarish.model.errors import InvalidArgument, OperationNotSupported
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.client_authentication import Authentication
@@ -247,14 +248,14 @@ class ClientOptions:
         self.meter_provider = meter_provider
 
 
-class ProducerOptions:
+class ProducerOptions(Generic[Chosen]):
     """Options of ``create_producer``."""
 
     def __init__(
         self,
         topic: str,
         producer_name: str | None = None,
-        schema: Schema | None = _SCHEMA,
+        schema: Schema[Chosen] | None = None,
         initial_sequence_id: int | None = None,
         send_timeout_millis: int = 30_000,
         compression_type: CompressionType = CompressionType.NONE,
@@ -287,7 +288,7 @@ class ProducerOptions:
             if producer_name is not None and producer_name != ""
             else ""
         )
-        self.schema = check_schema(schema)
+        self.schema: Schema[Chosen] = check_schema(schema)
         self.initial_sequence_id = (
             None
             if initial_sequence_id is None
@@ -393,7 +394,7 @@ def check_key_reader(reader: object) -> CryptoKeyReader | None:
     return cast("CryptoKeyReader | None", reader)
 
 
-def check_schema(schema: object) -> Schema:
+def check_schema(schema: object) -> Schema[Any]:
     """Return the schema; for ``None``, the schema of bytes. Raises ``InvalidArgument``."""
     if schema is None:
         return _SCHEMA
@@ -404,4 +405,4 @@ def check_schema(schema: object) -> Schema:
             f"schema is {shown(schema)}: pass an object with encode and decode, such as "
             "pulsarish.StringSchema()"
         )
-    return cast("Schema", schema)
+    return cast("Schema[Any]", schema)

@@ -48,7 +48,7 @@ _BESIDE = (
 )
 
 
-def _encryption_of(options: ProducerOptions, parts: ClientContext) -> Encryption | None:
+def _encryption_of(options: ProducerOptions[Any], parts: ClientContext) -> Encryption | None:
     if options.crypto_key_reader is None:
         return None
     # Programs that do not encrypt need not wait for the import.
@@ -66,7 +66,7 @@ class PartitionedProducer:
 
     def __init__(
         self,
-        options: ProducerOptions,
+        options: ProducerOptions[Any],
         parts: ClientContext,
         children: list[TopicProducer],
         router: Router | None,
@@ -82,7 +82,7 @@ class PartitionedProducer:
     @classmethod
     async def open(
         cls,
-        options: ProducerOptions,
+        options: ProducerOptions[Any],
         parts: ClientContext,
         *,
         first_epoch: int = 0,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pulsarish.client.connection.context import ClientContext, may_retry
 from pulsarish.client.connection.loop_bridge import Wakeup
@@ -65,7 +65,7 @@ class TopicProducer:
     def __init__(
         self,
         topic: TopicName,
-        options: ProducerOptions,
+        options: ProducerOptions[Any],
         parts: ClientContext,
         *,
         max_pending_messages: int,

@@ -46,7 +46,7 @@ class AutoConsumeSchema:
             "AutoConsumeSchema only reads: give the producer the schema of what it sends"
         )
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes) -> Any:
         """Return the payload of a message without a schema."""
         return data
 

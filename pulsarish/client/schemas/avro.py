@@ -10,7 +10,7 @@ import io
 import json
 import struct
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Generic, overload
 
 import msgspec
 
@@ -19,6 +19,7 @@ from pulsarish.client.errors import InvalidType
 from pulsarish.client.schemas.python_types import TypedShape
 from pulsarish.client.schemas.records import Record
 from pulsarish.client.schemas.schema import Decode
+from pulsarish.client.type_variables import Value
 from pulsarish.model import schema as model
 from pulsarish.model.avro import parse_avro
 from pulsarish.model.errors import InvalidArgument
@@ -88,13 +89,31 @@ class _DictShape:
         return found
 
 
-class AvroSchema:
+class AvroSchema(Generic[Value]):
     """A schema of a class or of a definition.
 
     Args:
         record_cls: a ``Record``, dataclass, msgspec Struct or TypedDict.
         schema_definition: an Avro schema, for dicts.
     """
+
+    @overload
+    def __init__(
+        self, record_cls: type[Value], schema_definition: Mapping[str, Any] | None = None
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AvroSchema[dict[str, Any]],
+        record_cls: None = None,
+        *,
+        schema_definition: Mapping[str, Any],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AvroSchema[dict[str, Any]], record_cls: None, schema_definition: Mapping[str, Any]
+    ) -> None: ...
 
     def __init__(
         self, record_cls: Any = None, schema_definition: Mapping[str, Any] | None = None
@@ -124,7 +143,7 @@ class AvroSchema:
         _ = parse_avro(self._info.data)
         self._parsed = _parsed(self._shape.definition, "the schema's definition")
 
-    def encode(self, value: object) -> bytes:
+    def encode(self, value: Value) -> bytes:
         plain = self._shape.to_plain(value)
         buffer = io.BytesIO()
         try:
@@ -133,7 +152,7 @@ class AvroSchema:
             raise InvalidArgument(f"content does not fit its Avro schema: {error!r}") from None
         return buffer.getvalue()
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> Value:
         """Return the value of bytes that were written with this very schema."""
         return self._decoded(data, self._parsed)
 
@@ -166,14 +185,15 @@ class AvroSchema:
     def schema_info(self) -> model.Schema:
         return self._info
 
-    def _decoded(self, data: bytes, writer: Any) -> Any:
+    def _decoded(self, data: bytes, writer: Any) -> Value:
         found = _read(data, writer, self._parsed)
         try:
-            return self._shape.from_plain(found)
+            value: Value = self._shape.from_plain(found)
         except (TypeError, KeyError, msgspec.ValidationError) as error:
             raise InvalidArgument(
                 f"the message does not hold what was asked for ({error}): read it with data()"
             ) from None
+        return value
 
 
 def _definition(writer: model.Schema) -> Any:

@@ -7,8 +7,9 @@ and the client route, order and compact by a message's key.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple
 
 from pulsarish.client.checks import check_type
 from pulsarish.client.errors import InvalidType
@@ -20,6 +21,7 @@ from pulsarish.client.schemas.schema import (
     reader_for,
     schema_info,
 )
+from pulsarish.client.type_variables import Key, Value
 from pulsarish.model import schema as model
 from pulsarish.model.errors import InvalidArgument, OperationNotSupported
 from pulsarish.model.schema import KEY_VALUE_ENCODING, SchemaType, join_key_value, split_key_value
@@ -37,9 +39,9 @@ _NULL: Final = -1
 _BYTES: Final = model.Schema(SchemaType.NONE, b"", "BYTES")
 
 
-class KeyValue(NamedTuple):
-    key: Any
-    value: Any
+class KeyValue(NamedTuple, Generic[Key, Value]):
+    key: Key
+    value: Value
 
 
 class KeyValueEncodingType(Enum):
@@ -51,13 +53,13 @@ class KeyValueEncodingType(Enum):
     """In the message's key; the payload holds only the value."""
 
 
-class KeyValueSchema:
+class KeyValueSchema(Generic[Key, Value]):
     """Encodes and decodes ``KeyValue``, or a pair. Either part may be ``None``."""
 
     def __init__(
         self,
-        key_schema: Schema,
-        value_schema: Schema,
+        key_schema: Schema[Key],
+        value_schema: Schema[Value],
         encoding: KeyValueEncodingType = KeyValueEncodingType.INLINE,
     ) -> None:
         """Raises ``InvalidArgument`` for an unknown encoding."""
@@ -70,10 +72,12 @@ class KeyValueSchema:
             schema_info(value_schema) or _BYTES,
             encoding=encoding.value,
         )
-        self.decode: Decode = key_value_decoder(self._info, key_schema.decode, value_schema.decode)
+        self.decode: Callable[[bytes], KeyValue[Key, Value]] = key_value_decoder(
+            self._info, key_schema.decode, value_schema.decode
+        )
         self.message_key = self._message_key if self._is_separated else None
 
-    def encode(self, value: object) -> bytes:
+    def encode(self, value: KeyValue[Key, Value] | tuple[Key, Value]) -> bytes:
         key, content = _pair(value)
         if self._is_separated:
             return b"" if content is None else self._value.encode(content)
@@ -92,11 +96,9 @@ class KeyValueSchema:
         Raises ``InvalidArgument``, ``OperationNotSupported``.
         """
         parts = key_value_parts(writer)
-        decodes = [
-            _part_reader(schema, part)
-            for schema, part in zip((self._key, self._value), parts, strict=True)
-        ]
-        return key_value_decoder(writer, *decodes)
+        return key_value_decoder(
+            writer, _part_reader(self._key, parts[0]), _part_reader(self._value, parts[1])
+        )
 
     def schema_info(self) -> model.Schema:
         return self._info
@@ -144,7 +146,7 @@ def _pair(value: object) -> tuple[Any, Any]:
     return value
 
 
-def _part_reader(schema: Schema, writer: model.Schema) -> Decode:
+def _part_reader(schema: Schema[Any], writer: model.Schema) -> Decode:
     found = reader_for(schema)
     return schema.decode if found is None else found(writer)
 

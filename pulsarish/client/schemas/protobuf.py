@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 import msgspec
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
@@ -24,6 +24,15 @@ from pulsarish.client.schemas.schema import Decode
 from pulsarish.model import schema as model
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.schema import SchemaType
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Kind = TypeVar("Kind", bound=Message, default=Any)
+else:
+    from typing import TypeVar
+
+    Kind = TypeVar("Kind")
 
 __all__ = ["ProtobufNativeSchema", "protobuf_decoder"]
 
@@ -46,22 +55,23 @@ class _Definition(msgspec.Struct):
     rootFileDescriptorName: str  # noqa: N815
 
 
-class ProtobufNativeSchema:
+class ProtobufNativeSchema(Generic[Kind]):
     """The schema of a message class. ``record_cls``: a class that protoc generated."""
 
-    def __init__(self, record_cls: Any) -> None:
+    def __init__(self, record_cls: type[Kind]) -> None:
         """Raises ``InvalidArgument`` for another class."""
-        if not (isinstance(record_cls, type) and issubclass(record_cls, Message)):
+        given: Any = record_cls
+        if not (isinstance(given, type) and issubclass(given, Message)):
             raise InvalidType(
                 f"record_cls is {shown(record_cls)}: pass a class that protoc has generated of a "
                 "message"
             )
-        self._class: type[Message] = record_cls
+        self._class = record_cls
         self._info = model.Schema(
             SchemaType.PROTOBUF_NATIVE, _definition_of(record_cls), "PROTOBUF_NATIVE"
         )
 
-    def encode(self, value: object) -> bytes:
+    def encode(self, value: Kind) -> bytes:
         if not isinstance(value, self._class):
             raise InvalidType(
                 f"content is of type {type(value).__name__}: this producer's schema takes "
@@ -74,8 +84,8 @@ class ProtobufNativeSchema:
                 f"content cannot be written as {self._class.__name__}: {error}"
             ) from None
 
-    def decode(self, data: bytes) -> Any:
-        return _parsed(self._class, data)
+    def decode(self, data: bytes) -> Kind:
+        return cast("Kind", _parsed(self._class, data))
 
     def reader_for(self, writer: model.Schema) -> Decode:
         """Return how to decode another version.

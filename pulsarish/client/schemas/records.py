@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum, EnumType
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, cast, overload
+
+from pulsarish.client.type_variables import Each, Each_co, Given, Held
 
 __all__ = [
     "Array",
@@ -36,14 +38,34 @@ Definition = Any
 """Avro's definition of a type, in JSON."""
 
 
-class Field:
+class _Declares(Protocol[Each_co]):
+    """What declares an attribute, for type checkers: a field, or a record."""
+
+    def _held(self) -> Each_co: ...
+
+
+class Field(Generic[Held, Given]):
     """What an attribute holds. ``default``: its value where the program gives none."""
+
+    if TYPE_CHECKING:
+        # The attribute of a record holds the value itself, not the field.
+        @overload
+        def __get__(self, record: None, owner: type[Record]) -> Self: ...
+
+        @overload
+        def __get__(self, record: Record, owner: type[Record]) -> Held: ...
+
+        def __get__(self, record: Record | None, owner: type[Record]) -> Self | Held: ...
+
+        def __set__(self, record: Record, value: Given) -> None: ...
+
+        def _held(self) -> Held: ...
 
     kind: ClassVar[str] = ""
     accepts: ClassVar[tuple[type, ...]] = ()
 
     def __init__(
-        self, default: Any = None, required: bool = False, required_default: bool = False
+        self, default: Given | None = None, required: bool = False, required_default: bool = False
     ) -> None:
         self.is_required = required
         self._required_default = required_default
@@ -100,7 +122,7 @@ class Field:
         return default.name if isinstance(default, Enum) else default
 
 
-class Null(Field):
+class Null(Field[None, None]):
     kind = "null"
     accepts = (type(None),)
 
@@ -110,7 +132,7 @@ class Null(Field):
         return None
 
 
-class Boolean(Field):
+class Boolean(Field[bool, bool | None]):
     kind = "boolean"
     accepts = (bool,)
 
@@ -118,7 +140,7 @@ class Boolean(Field):
         return False if self._default is None else self._default
 
 
-class _Whole(Field):
+class _Whole(Field[int, int | None]):
     """A whole number with a fixed count of bits."""
 
     accepts = (int,)
@@ -141,21 +163,21 @@ class Long(_Whole):
     bits = 64
 
 
-class Float(Field):
+class Float(Field[float, float | None]):
     """A number of 32 bits."""
 
     kind = "float"
     accepts = (float, int)
 
 
-class Double(Field):
+class Double(Field[float, float | None]):
     """A number of 64 bits."""
 
     kind = "double"
     accepts = (float, int)
 
 
-class Bytes(Field):
+class Bytes(Field[bytes, bytes | str | None]):
     """Bytes; a ``str`` is encoded as UTF-8."""
 
     kind = "bytes"
@@ -171,7 +193,7 @@ class Bytes(Field):
         return value.decode() if is_json and isinstance(value, bytes) else value
 
 
-class String(Field):
+class String(Field[str, str | bytes | None]):
     """Text; ``bytes`` are decoded as UTF-8."""
 
     kind = "string"
@@ -182,7 +204,7 @@ class String(Field):
         return found.decode() if isinstance(found, bytes) else found
 
 
-class CustomEnum(Field):
+class CustomEnum(Field[Each, Any]):
     """A member of an ``Enum``, given as a member, by name, or by value.
 
     JSON carries its value, Avro its name.
@@ -192,14 +214,15 @@ class CustomEnum(Field):
 
     def __init__(
         self,
-        enum_type: type[Enum],
+        enum_type: type[Each],
         default: Any = None,
         required: bool = False,
         required_default: bool = False,
     ) -> None:
-        if not isinstance(enum_type, EnumType):
+        given: object = enum_type
+        if not isinstance(given, EnumType):
             raise TypeError(f"CustomEnum takes a subclass of Enum, not {enum_type!r}")
-        self.enum_type = enum_type
+        self.enum_type = cast("type[Enum]", given)
         super().__init__(default, required, required_default)
 
     def definition(self, known: set[str]) -> Definition:
@@ -229,7 +252,7 @@ class CustomEnum(Field):
         return value.value if is_json else value.name
 
 
-class _OfRecord(Field):
+class _OfRecord(Field[Any, Any]):
     """A record within a record."""
 
     def __init__(self, record: Record | type[Record]) -> None:
@@ -272,20 +295,20 @@ class _OfRecord(Field):
         return self.plain(self.default(), is_json=False)
 
 
-class _OfMany(Field):
+class _OfMany(Field[Held, Held | None], Generic[Held, Each]):
     """A field that holds many values of another field."""
 
     def __init__(
         self,
-        inner: Any,
-        default: Any = None,
+        inner: _Declares[Each] | type[Each],
+        default: Held | None = None,
         required: bool = False,
         required_default: bool = False,
     ) -> None:
         found = _as_field(inner)
         if found is None:
             raise TypeError(f"{type(self).__name__} takes a field or a record, not {inner!r}")
-        self.inner = found
+        self.inner: Field[Any, Any] = found
         super().__init__(default, required, required_default)
 
     def _each(self, values: Any, convert: Callable[[Any], Any]) -> Any:
@@ -315,7 +338,7 @@ class _OfMany(Field):
         return self.plain(self.default(), is_json=False)
 
 
-class Array(_OfMany):
+class Array(_OfMany[list[Each], Each]):
     """A list; ``array_type`` is the field, or record, of each item."""
 
     kind = "array"
@@ -328,7 +351,7 @@ class Array(_OfMany):
         return [convert(each) for each in values]
 
 
-class Map(_OfMany):
+class Map(_OfMany[dict[str, Each], Each]):
     """A dict with text keys; ``value_type`` is the field, or record, of each value."""
 
     kind = "map"
@@ -347,7 +370,7 @@ class Map(_OfMany):
         return {key: convert(each) for key, each in values.items()}
 
 
-def _as_field(declared: Any) -> Field | None:
+def _as_field(declared: Any) -> Field[Any, Any] | None:
     """Return the field that an attribute of a record's class declares; ``None`` if it declares
     none.
     """
@@ -374,8 +397,11 @@ class Record:
     _avro_namespace: ClassVar[str | None] = None
     _sorted_fields: ClassVar[bool] = False
     """Whether the definition lists the fields in alphabetical order."""
-    _fields: ClassVar[dict[str, Field]] = {}
+    _fields: ClassVar[dict[str, Field[Any, Any]]] = {}
     _declared: dict[str, Any]
+    if TYPE_CHECKING:
+
+        def _held(self) -> Self: ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -404,13 +430,16 @@ class Record:
             else:
                 object.__setattr__(self, name, field.unset())
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        field = self._fields.get(name)
-        if field is None:
-            raise AttributeError(
-                f"{type(self).__name__} has no field {name}; it has {', '.join(self._fields)}"
-            )
-        object.__setattr__(self, name, field.checked(name, value))
+    # Not for type checkers, which would take any name then.
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            field = self._fields.get(name)
+            if field is None:
+                raise AttributeError(
+                    f"{type(self).__name__} has no field {name}; it has {', '.join(self._fields)}"
+                )
+            object.__setattr__(self, name, field.checked(name, value))
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
@@ -463,7 +492,7 @@ class Record:
         return f"{type(self).__name__}({fields})"
 
 
-def _declared_field(name: str, field: Field, known: set[str]) -> dict[str, Any]:
+def _declared_field(name: str, field: Field[Any, Any], known: set[str]) -> dict[str, Any]:
     kind = field.definition(known)
     found = {"name": name, "type": kind if field.is_required or kind == "null" else ["null", kind]}
     return found | ({"default": field.plain_default()} if field.required_default() else {})

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol, cast
+from types import UnionType
+from typing import Any, Final, Generic, NamedTuple, Protocol, cast, overload
 
 import msgspec
 
@@ -20,6 +21,7 @@ from pulsarish.client.checks import check_text, shown
 from pulsarish.client.errors import InvalidType
 from pulsarish.client.schemas.python_types import TypedShape, definition_of
 from pulsarish.client.schemas.records import Record
+from pulsarish.client.type_variables import Value
 from pulsarish.model import schema as model
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.schema import SchemaType
@@ -66,19 +68,19 @@ class KeyedDecode:
         )
 
 
-class Schema(Protocol):
+class Schema(Protocol[Value]):
     """Converts between the value of a message and its bytes."""
 
-    def encode(self, obj: Any) -> bytes:
+    def encode(self, obj: Value) -> bytes:
         """Return the bytes of a value. Raises ``InvalidArgument`` for a value of another type."""
         ...
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> Value:
         """Return the value of bytes. Raises ``InvalidArgument`` for bytes that hold no value."""
         ...
 
 
-def schema_info(schema: Schema) -> model.Schema | None:
+def schema_info(schema: Schema[Any]) -> model.Schema | None:
     """Return the schema that the client registers with the broker; ``None`` if the schema has no
     definition.
     """
@@ -87,13 +89,13 @@ def schema_info(schema: Schema) -> model.Schema | None:
     return found if isinstance(found, model.Schema) else None
 
 
-def reader_for(schema: Schema) -> ReaderFor | None:
+def reader_for(schema: Schema[Any]) -> ReaderFor | None:
     """Return the schema's ``reader_for``; ``None`` if it has none."""
     found = getattr(schema, "reader_for", None)
     return cast("ReaderFor", found) if callable(found) else None
 
 
-def message_key(schema: Schema) -> Callable[[Any], MessageKey] | None:
+def message_key(schema: Schema[Any]) -> Callable[[Any], MessageKey] | None:
     """Return the schema's ``message_key``; ``None`` if it has none."""
     found = getattr(schema, "message_key", None)
     return cast("Callable[[Any], MessageKey]", found) if callable(found) else None
@@ -138,7 +140,7 @@ class StringSchema:
         return _STRING
 
 
-class JsonSchema:
+class JsonSchema(Generic[Value]):
     """JSON.
 
     Args:
@@ -148,6 +150,15 @@ class JsonSchema:
     The topic's schema is the Avro definition of the class. The client registers no schema without a
     class, and for a class with a field that Avro cannot define.
     """
+
+    @overload
+    def __init__(self: JsonSchema[Any]) -> None: ...
+
+    @overload
+    def __init__(self, record_cls: type[Value]) -> None: ...
+
+    @overload
+    def __init__(self: JsonSchema[Any], record_cls: UnionType) -> None: ...
 
     def __init__(self, record_cls: Any = Any) -> None:
         """Raises ``InvalidArgument`` for a type that JSON cannot be decoded into."""
@@ -183,14 +194,15 @@ class JsonSchema:
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"content cannot be written as JSON: {error}") from None
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> Value:
         try:
             found = self._decoder.decode(data)
-            return self._record_cls.from_plain(found) if self._of_record else found
+            value: Value = self._record_cls.from_plain(found) if self._of_record else found
         except (msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
             raise InvalidArgument(
                 f"the message is not the JSON that was asked for ({error}): read it with data()"
             ) from None
+        return value
 
     def to_plain(self, value: Any) -> Any:
         """Return a value as dicts, lists and plain values."""

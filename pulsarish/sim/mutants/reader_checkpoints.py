@@ -35,14 +35,14 @@ def _whole_entry(was: Any) -> object:
 
 
 def _nowhere(_was: object) -> object:
-    def continue_after(_options: ConsumerOptions, _message_id: MessageId) -> None:
+    def continue_after(_options: ConsumerOptions[Any], _message_id: MessageId) -> None:
         return
 
     return continue_after
 
 
 def _with_the_message(_was: object) -> object:
-    def continue_after(options: ConsumerOptions, message_id: MessageId) -> None:
+    def continue_after(options: ConsumerOptions[Any], message_id: MessageId) -> None:
         options.start = message_id
 
     return continue_after
@@ -61,7 +61,9 @@ def _newest_of_all(_was: object) -> object:
 
 
 def _position_first(_was: object) -> object:
-    async def open_checkpoint(client: AsyncClient, options: ConsumerOptions) -> ReaderCheckpoint:
+    async def open_checkpoint(
+        client: AsyncClient, options: ConsumerOptions[Any]
+    ) -> ReaderCheckpoint:
         topic, key = options.checkpoint_topic, checkpoint_key(options)
         checkpoint = ReaderCheckpoint(key, lambda: client._stored_position(topic, key))
         checkpoint.position = await checkpoint._read()
