@@ -86,6 +86,29 @@ def test_ten_lines(client: pulsarish.Client) -> None:
     )
 
 
+@pytest.mark.parametrize("with_receipt", [False, True])
+def test_blocks_acknowledge(client: pulsarish.Client, with_receipt: bool) -> None:
+    topic = f"blocks-{with_receipt}"
+    consumer = client.subscribe(
+        topic,
+        "me",
+        pulsarish.ConsumerType.Shared,
+        negative_ack_redelivery_delay_ms=100,
+        ack_receipt_enabled=with_receipt,
+    )
+    client.create_producer(topic).send(b"1")
+    with pytest.raises(ZeroDivisionError), consumer.receive(30_000):
+        raise ZeroDivisionError
+    with consumer.receive(30_000) as message:
+        assert message.data() == b"1"
+    consumer.redeliver_unacknowledged_messages()
+    with pytest.raises(pulsarish.Timeout):
+        consumer.receive(500)
+    reader = client.create_reader(topic, pulsarish.MessageId.earliest)
+    with pytest.raises(pulsarish.NotAllowedError), reader.read_next(30_000):
+        raise AssertionError("the block does not begin")
+
+
 def test_bad_arguments(url: str) -> None:
     """The same table as for the asyncio face in ``tests/unit/client/api/test_bad_calls.py``."""
     with pytest.raises(

@@ -169,6 +169,13 @@ class _Receiving(Receiving, Generic[Value_co]):
 class AsyncConsumer(_Receiving[Value_co]):
     """Receives the messages of a subscription."""
 
+    is_awaited = True
+
+    def __init__(self, consuming: MultiConsumer, parts: ClientContext) -> None:
+        # Before a listener may get a message.
+        consuming.inbox.consumer = self
+        super().__init__(consuming, parts)
+
     def subscription_name(self) -> str:
         return self._consuming.options.subscription_name
 

@@ -206,6 +206,13 @@ class _Receiving(Receiving, Generic[Value_co]):
 class Consumer(_Receiving[Value_co]):
     """Receives the messages of a subscription. Several threads may use it."""
 
+    is_awaited = False
+
+    def __init__(self, consuming: MultiConsumer, background: Background) -> None:
+        # Before a listener may get a message.
+        consuming.inbox.consumer = self
+        super().__init__(consuming, background)
+
     def subscription_name(self) -> str:
         return self._consuming.options.subscription_name
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pulsarish.client.message_log import MessageLog, message_log
 from pulsarish.client.messages.message import Message
+from pulsarish.client.messages.message_block import Acknowledges
 from pulsarish.model.errors import CryptoError, PulsarishError
 
 __all__ = ["MessageQueue"]
@@ -48,6 +49,8 @@ class MessageQueue:
         """Errors for encrypted messages. Each is raised once, in the message's place."""
         self.arrived: Callable[[], None] = lambda: None
         """Called in the loop when there may be a message, or a failure."""
+        self.consumer: Acknowledges | None = None
+        """The program's consumer; ``None``: a reader, whose messages nothing acknowledges."""
         self._turn = 0
         self.opened_count = 0
         """Messages that were put into ``ready``; each is taken, waits there, or was dropped."""

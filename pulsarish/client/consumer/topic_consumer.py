@@ -85,7 +85,7 @@ class TopicConsumer:
         self._incoming = ReceiveQueue(
             topic.full,
             queue_size,
-            lambda entry: open_entry(entry, self._topic_text, partition, decode_of, decrypt),
+            lambda entry: open_entry(entry, self._topic_text, partition, decode_of, decrypt, inbox),
             inbox.ready,
             self._chunks,
             inbox.on_dropped,

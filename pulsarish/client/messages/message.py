@@ -18,6 +18,7 @@ from pulsarish.client.enums import KeyForm
 from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.messages.encryption_context import EncryptionContext
 from pulsarish.client.messages.entry_encoder import Extras
+from pulsarish.client.messages.message_block import Inbox, MessageBlock
 from pulsarish.client.schemas.schema import Decode, KeyedDecode
 from pulsarish.client.type_variables import Value_co
 from pulsarish.model.errors import ChecksumError, CryptoError, InvalidArgument
@@ -108,6 +109,7 @@ class OpenedEntry:
         "chunks",
         "decode",
         "entry_id",
+        "inbox",
         "ledger_id",
         "messages_count",
         "partition",
@@ -125,10 +127,12 @@ class OpenedEntry:
         topic: str,
         partition: int,
         decode: Decode,
+        inbox: Inbox | None = None,
     ) -> None:
         """``metadata``: encoded ones are decoded when a message is asked for them.
 
-        ``messages_count``: 0 when the entry is no batch.
+        ``messages_count``: 0 when the entry is no batch. ``inbox``: ``None`` for entries that came
+        to no consumer.
         """
         self.ledger_id = entry.ledger_id
         self.entry_id = entry.entry_id
@@ -139,6 +143,7 @@ class OpenedEntry:
         self.payload = payload
         self.messages_count = messages_count
         self.decode = decode
+        self.inbox = inbox
         self._metadata = metadata
 
     @property
@@ -150,8 +155,12 @@ class OpenedEntry:
         return metadata
 
 
-class Message(Generic[Value_co]):
-    """A received message. All accessors are methods, as in Apache Pulsar's Python client."""
+class Message(MessageBlock, Generic[Value_co]):
+    """A received message. All accessors are methods, as in Apache Pulsar's Python client.
+
+    ``with message:``, or ``async with`` for one of an asyncio client, acknowledges it at the end of
+    the block. When the block raises, the message is negatively acknowledged.
+    """
 
     __slots__ = ("_end", "_entry", "_head", "_index", "_start")
 
@@ -292,6 +301,9 @@ class Message(Generic[Value_co]):
             return self._entry.metadata
         return SingleMessageMetadata.FromString(self._entry.payload[self._head : self._start])
 
+    def _inbox(self) -> Inbox | None:
+        return self._entry.inbox
+
     def __repr__(self) -> str:
         return f"Message({self.message_id()}, {self._end - self._start} bytes)"
 
@@ -337,13 +349,14 @@ def open_entry(
     partition: int,
     decode_of: DecodeOf,
     decrypt: Decrypt | None = None,
+    inbox: Inbox | None = None,
 ) -> tuple[MessageMetadata | None, list[Message]]:
     """Return the metadata and the messages of a verified entry.
 
     There are no metadata for a single message that has only what all have. A chunk that was not
     assembled has no messages. An entry that stays encrypted is one message.
 
-    ``decrypt``: ``None`` leaves entries encrypted.
+    ``decrypt``: ``None`` leaves entries encrypted. ``inbox``: as for ``OpenedEntry``.
 
     Raises ``ChecksumError`` when the entry's content does not match its metadata, and the errors of
     ``decrypt``.
@@ -353,7 +366,7 @@ def open_entry(
     if is_plain(encoded):
         # Most messages that are not in batches.
         payload = bytes(body)
-        opened = OpenedEntry(entry, encoded, payload, 0, topic, partition, decode_of(None))
+        opened = OpenedEntry(entry, encoded, payload, 0, topic, partition, decode_of(None), inbox)
         return None, [Message(opened, -1, 0, 0, len(payload))]
     metadata = decode_metadata(encoded)
     is_sealed = False
@@ -373,7 +386,7 @@ def open_entry(
         )
         if metadata.HasField("num_messages_in_batch"):
             count = metadata.num_messages_in_batch
-    opened = OpenedEntry(entry, metadata, payload, count, topic, partition, decode)
+    opened = OpenedEntry(entry, metadata, payload, count, topic, partition, decode, inbox)
     if count == 0:
         return metadata, [Message(opened, -1, 0, 0, len(payload))]
     try:
