@@ -90,6 +90,7 @@ def publish_commands(message: pb.PublishRequest) -> list[Command]:
                 mode,
                 properties,
                 schema=schema,
+                initial_subscription=each.initial_subscription,
                 topic_epoch=each.topic_epoch - 1,
                 instance=each.instance,
                 takes_over=each.takes_over,

@@ -98,7 +98,11 @@ class Acknowledger:
                 whole, options.subscription_name, "DLQ"
             )
             self._dead_letters = LetterTopic(
-                dead_topic, parts, of=whole.full, reader=options.crypto_key_reader
+                dead_topic,
+                parts,
+                of=whole.full,
+                reader=options.crypto_key_reader,
+                initial_subscription=policy.initial_subscription_name,
             )
         self._retry_letters: LetterTopic | None = None
         if options.retry_topic is not None:

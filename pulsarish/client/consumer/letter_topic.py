@@ -92,13 +92,24 @@ class LetterTopic:
     """
 
     def __init__(
-        self, topic: str, parts: ClientContext, *, of: str, reader: CryptoKeyReader | None = None
+        self,
+        topic: str,
+        parts: ClientContext,
+        *,
+        of: str,
+        reader: CryptoKeyReader | None = None,
+        initial_subscription: str = "",
     ) -> None:
-        """``of``: the topic of the messages, without its partition. ``reader``: of the consumer."""
+        """Args:
+        of: the topic of the messages, without its partition.
+        reader: of the consumer.
+        initial_subscription: is created before the first letter, unless it exists; empty: none.
+        """
         self.topic = topic
         self._of = of
         self._parts = parts
         self._reader = reader
+        self._initial_subscription = initial_subscription
         # by schema version (empty: no schema) and the names of keys (empty: no encryption)
         self._publishings: dict[tuple[bytes, tuple[str, ...]], PartitionedProducer] = {}
         self._waiting: list[tuple[Letter, Callable[[PulsarishError | None], None]]] = []
@@ -167,6 +178,7 @@ class LetterTopic:
             encryption_key=list(names) or None,
             crypto_key_reader=self._reader if names else None,
         )
+        options.initial_subscription = self._initial_subscription
         try:
             opened = await PartitionedProducer.open(options, self._parts)
         except (IncompatibleSchema, InvalidSchema) as error:

@@ -302,10 +302,15 @@ class ConsumerOptions(Generic[Chosen]):
             )
         policy = self.dead_letter_policy or ConsumerDeadLetterPolicy(RECONSUMES_MAX)
         first, name = self.topics[0], self.subscription_name
-        dead = policy.dead_letter_topic or letter_topic_name(first, name, "DLQ")
-        retry = policy.retry_letter_topic or letter_topic_name(first, name, "RETRY")
+        dead, retry = (
+            TopicName.parse(given or letter_topic_name(first, name, suffix)).full
+            for given, suffix in (
+                (policy.dead_letter_topic, "DLQ"),
+                (policy.retry_letter_topic, "RETRY"),
+            )
+        )
         self.dead_letter_policy = ConsumerDeadLetterPolicy(
-            policy.max_redeliver_count, dead, retry_letter_topic=retry
+            policy.max_redeliver_count, dead, policy.initial_subscription_name, retry
         )
         self.retry_topic = TopicName.parse(retry)
         if not self.retry_topic.persistent:

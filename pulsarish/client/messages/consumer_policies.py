@@ -17,8 +17,8 @@ from pulsarish.client.checks import (
 )
 from pulsarish.client.enums import KeySharedMode
 from pulsarish.client.errors import InvalidType
-from pulsarish.model.errors import InvalidArgument, OperationNotSupported
-from pulsarish.model.topic_name import TopicName
+from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.wire.entry import KEY_HASHES
 
 __all__ = [
@@ -86,9 +86,12 @@ class ConsumerBatchReceivePolicy:
 class DeadLetterPolicy:
     """What ``DeadLetterPolicyBuilder`` builds."""
 
-    def __init__(self, max_redeliver_count: int, dead_letter_topic: str) -> None:
+    def __init__(
+        self, max_redeliver_count: int, dead_letter_topic: str, initial_subscription_name: str
+    ) -> None:
         self._max_redeliver_count = max_redeliver_count
         self._dead_letter_topic = dead_letter_topic
+        self._initial_subscription_name = initial_subscription_name
 
     def getDeadLetterTopic(self) -> str:
         return self._dead_letter_topic
@@ -97,7 +100,7 @@ class DeadLetterPolicy:
         return self._max_redeliver_count
 
     def getInitialSubscriptionName(self) -> str:
-        return ""
+        return self._initial_subscription_name
 
 
 class DeadLetterPolicyBuilder:
@@ -133,6 +136,9 @@ class ConsumerDeadLetterPolicy:
 
     A topic that is ``""`` has its default: ``TOPIC-SUBSCRIPTION-DLQ``, and
     ``TOPIC-SUBSCRIPTION-RETRY`` for messages that are to be consumed later.
+
+    ``initial_subscription_name``: a subscription of the dead letter topic, which the broker creates
+    at its start before the first letter, unless there is one of this name; ``""``: none.
     """
 
     def __init__(
@@ -143,22 +149,29 @@ class ConsumerDeadLetterPolicy:
         retry_letter_topic: str | None = None,
     ) -> None:
         self.max_redeliver_count = check_number("max_redeliver_count", max_redeliver_count, 1)
-        self.dead_letter_topic = _full_name("dead_letter_topic", dead_letter_topic)
-        self.retry_letter_topic = _full_name("retry_letter_topic", retry_letter_topic)
+        self.dead_letter_topic = _topic("dead_letter_topic", dead_letter_topic)
+        self.retry_letter_topic = _topic("retry_letter_topic", retry_letter_topic)
         self.initial_subscription_name = ""
-        if initial_subscription_name is not None:
-            check_text("initial_subscription_name", initial_subscription_name)
-            raise OperationNotSupported(
-                "initial_subscription_name is not supported yet: subscribe to the dead letter "
-                "topic before messages go there"
+        if initial_subscription_name:
+            self.initial_subscription_name = check_name(
+                "initial subscription",
+                check_text("initial_subscription_name", initial_subscription_name),
             )
+        elif initial_subscription_name is not None:
+            check_text("initial_subscription_name", initial_subscription_name)
 
     def policy(self) -> DeadLetterPolicy:
-        return DeadLetterPolicy(self.max_redeliver_count, self.dead_letter_topic)
+        return DeadLetterPolicy(
+            self.max_redeliver_count, self.dead_letter_topic, self.initial_subscription_name
+        )
 
 
-def _full_name(name: str, topic: str | None) -> str:
-    return "" if topic is None else TopicName.parse(check_text(name, topic)).full
+def _topic(name: str, topic: str | None) -> str:
+    """Return the topic as it was given, "" for ``None``. Raises ``InvalidTopicName``."""
+    if topic is None:
+        return ""
+    TopicName.parse(check_text(name, topic))
+    return topic
 
 
 class KeySharedPolicy:

@@ -359,6 +359,10 @@ class ProducerOptions(Generic[Chosen]):
         self.encryption_keys = _check_encryption(encryption_key, crypto_key_reader)
         """Names of the public keys that the data key is encrypted with; empty: no encryption."""
         self.crypto_key_reader = check_key_reader(crypto_key_reader)
+        self.initial_subscription = ""
+        """What the broker creates at the start of the topic before the producer is open, unless it
+        exists; empty: nothing.
+        """
 
 
 def _check_encryption(encryption_key: object, reader: object) -> list[str]:

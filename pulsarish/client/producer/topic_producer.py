@@ -166,6 +166,7 @@ class TopicProducer:
             instance=self._instance,
             takes_over=self._first_epoch > 0,
             was_open=self._was_open_here,
+            initial_subscription=self._options.initial_subscription,
         )
         self._epoch += 1
         try:

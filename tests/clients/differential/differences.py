@@ -240,21 +240,6 @@ DIFFERENCES: Final = (
         },
     ),
     Difference(
-        "`ConsumerDeadLetterPolicy` takes an `initial_subscription_name`.",
-        "`OperationNotSupported`.",
-        "The native protocol has no field for it: subscribe to the dead letter topic first.",
-        {
-            "dead_letters.policy_shows_its_values/2": (
-                [2, "dead", "initial"],
-                {"raised": "OperationNotSupported"},
-            ),
-            "dead_letters.initial_subscription": (
-                [0, ["0"], ["initial"]],
-                {"raised": "OperationNotSupported"},
-            ),
-        },
-    ),
-    Difference(
         "A topic twice in a list is one topic.",
         "`InvalidArgument`, a `ValueError`.",
         "It is a mistake in the program.",

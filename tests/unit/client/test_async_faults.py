@@ -29,9 +29,11 @@ from pulsarish.model.errors import (
     UnknownError,
 )
 from pulsarish.sim.workloads.safeguard import replaced
+from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import encode_entry, split_entry
 from tests.support.client_world import Cast, play
+from tests.support.fake_broker import PublishSession
 
 TOPIC = "persistent://public/default/t"
 
@@ -676,6 +678,37 @@ def test_dead_letters() -> None:
         }
         assert letter.partition_key() == "k"
         assert cast.cluster.topic(TOPIC).subscriptions["me"].acked == {0}
+
+    play(scenario)
+
+
+def test_the_initial_subscription_comes_with_the_first_dead_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, str]] = []
+    open_one = PublishSession._open
+
+    def noted(session: PublishSession, command: pb.OpenProducer) -> None:
+        asked.append((command.topic, command.initial_subscription))
+        open_one(session, command)
+
+    monkeypatch.setattr(PublishSession, "_open", noted)
+
+    async def scenario(cast: Cast) -> None:
+        asked.clear()
+        client = cast.client()
+        consumer = await client.subscribe(
+            "t",
+            "me",
+            consumer_type=ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=100,
+            dead_letter_policy=ConsumerDeadLetterPolicy(1, initial_subscription_name="graves"),
+        )
+        await (await client.create_producer("t")).send(b"poison")
+        for _ in range(2):
+            await consumer.negative_acknowledge(await consumer.receive(timeout_millis=5_000))
+        await cast.sleep(2)
+        assert asked == [(TOPIC, ""), (f"{TOPIC}-me-DLQ", "graves")]
 
     play(scenario)
 

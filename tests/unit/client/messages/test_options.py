@@ -243,8 +243,17 @@ def test_policies() -> None:
         ConsumerBatchReceivePolicy(0, 0, 0)
     with pytest.raises(InvalidArgument, match=r"max_redeliver_count.*1 or more"):
         ConsumerDeadLetterPolicy(0)
-    with pytest.raises(OperationNotSupported, match="initial_subscription_name"):
-        ConsumerDeadLetterPolicy(1, initial_subscription_name="s")
+    with pytest.raises(InvalidTopicName, match="initial subscription"):
+        ConsumerDeadLetterPolicy(1, initial_subscription_name=" ")
+    retried = ConsumerOptions(
+        "t",
+        "s",
+        ConsumerType.Shared,
+        dead_letter_policy=ConsumerDeadLetterPolicy(1, initial_subscription_name="graves"),
+        retry_enabled=True,
+    )
+    assert retried.dead_letter_policy is not None
+    assert retried.dead_letter_policy.initial_subscription_name == "graves"
 
 
 @pytest.mark.parametrize(
@@ -388,8 +397,10 @@ def test_policies_in_the_form_that_policy_returns() -> None:
     dead = ConsumerDeadLetterPolicy(3)
     assert (dead.dead_letter_topic, dead.initial_subscription_name) == ("", "")
     built = DeadLetterPolicyBuilder().maxRedeliverCount(3).deadLetterTopic("t").build()
-    assert built.getDeadLetterTopic() == "persistent://public/default/t"
+    assert built.getDeadLetterTopic() == "t"
     assert (built.getMaxRedeliverCount(), built.getInitialSubscriptionName()) == (3, "")
+    named = DeadLetterPolicyBuilder().maxRedeliverCount(3).initialSubscriptionName("graves").build()
+    assert named.getInitialSubscriptionName() == "graves"
     with pytest.raises(InvalidArgument, match="call maxRedeliverCount"):
         DeadLetterPolicyBuilder().build()
     with pytest.raises(TypeError, match="sticky_ranges is 5"):
