@@ -93,7 +93,8 @@ class PartitionsRoutingMode(_NamedInt):
 class HashingScheme(_NamedInt):
     """The hash that maps a key to a partition.
 
-    ``JavaStringHash`` is what Apache Pulsar's Java client uses by default.
+    ``BoostHash`` is the default, as in Apache Pulsar's Python client; ``JavaStringHash`` is that of
+    its Java client.
     """
 
     Murmur3_32Hash = 0

@@ -1,18 +1,19 @@
-"""The two hashes by which Apache Pulsar's clients map a key to a partition.
+"""The hashes by which Apache Pulsar's clients map a key to a partition, cut to 31 bits as there.
 
-Both are cut to 31 bits, as in Apache Pulsar.
-
-Brokers use the second for key-shared subscriptions.
+Brokers use MurmurHash3 for key-shared subscriptions.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["java_string_hash", "murmur3_32_hash"]
+__all__ = ["boost_hash", "java_string_hash", "murmur3_32_hash"]
 
 _MASK: Final = 0xFFFF_FFFF
 _POSITIVE: Final = 0x7FFF_FFFF
+_LONG: Final = 0xFFFF_FFFF_FFFF_FFFF
+_BOOST_STEP: Final = 0x9E37_79B9_7F4A_7C15
+_BOOST_FACTOR: Final = 0xDF44_2D22_CE48_59B9
 
 
 def java_string_hash(key: str) -> int:
@@ -45,3 +46,35 @@ def murmur3_32_hash(key: bytes) -> int:
     value = (value ^ value >> 16) * 0x85EBCA6B & _MASK
     value = (value ^ value >> 13) * 0xC2B2AE35 & _MASK
     return (value ^ value >> 16) & _POSITIVE
+
+
+def boost_hash(key: bytes) -> int:
+    """Return ``boost::hash`` of a ``std::string``, of 64 bits and Boost 1.81 or newer.
+
+    Apache Pulsar's clients in C++ and Python have it as their default.
+    """
+    count = len(key)
+    step = _folded(_BOOST_STEP)
+    value = step ^ count
+    whole = count & ~7
+    for at in range(0, whole, 8):
+        step = (step + _BOOST_STEP) & _LONG
+        value ^= _folded(int.from_bytes(key[at : at + 8], "little") + step)
+    tail = key[whole:]
+    last = 0
+    if len(tail) >= 4:
+        last = int.from_bytes(tail[-4:], "little") << (len(tail) - 4) * 8
+        last |= int.from_bytes(tail[:4], "little")
+    elif tail:
+        # The first, middle and last of up to three bytes, which may be the same.
+        second, third = (len(tail) - 1) & 2, len(tail) >> 1
+        last = tail[0] | tail[second] << second * 8 | tail[third] << third * 8
+    step = (step + _BOOST_STEP) & _LONG
+    value ^= _folded(last + step)
+    return _folded(value + step) & _POSITIVE
+
+
+def _folded(value: int) -> int:
+    """Return a product of 128 bits with its halves combined."""
+    product = (value & _LONG) * _BOOST_FACTOR
+    return (product ^ product >> 64) & _LONG

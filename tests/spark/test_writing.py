@@ -100,7 +100,7 @@ def test_keys_go_where_every_producer_sends_them_and_keep_their_order(
     by_key: dict[str, list[int]] = {}
     for partition in range(3):
         for message in sink.messages(f"w-keys-partition-{partition}"):
-            assert hash_key(HashingScheme.JavaStringHash, message.partition_key(), 3) == partition
+            assert hash_key(HashingScheme.BoostHash, message.partition_key(), 3) == partition
             by_key.setdefault(message.partition_key(), []).append(int(message.data()))
     assert sum(map(len, by_key.values())) == 5_000
     in_plan_order = [int(row.value) for row in frame.collect()]

@@ -276,7 +276,7 @@ class ProducerOptions(Generic[Chosen]):
         access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
         message_router: Callable[[Any, int], int] | None = None,
         *,
-        hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
+        hashing_scheme: HashingScheme = HashingScheme.BoostHash,
     ) -> None:
         unsupported(
             locals(),
@@ -347,11 +347,6 @@ class ProducerOptions(Generic[Chosen]):
             )
         self.message_router = message_router
         check_type("hashing_scheme", hashing_scheme, HashingScheme, "a pulsarish.HashingScheme")
-        if hashing_scheme is HashingScheme.BoostHash:
-            raise OperationNotSupported(
-                "hashing_scheme BoostHash is not supported: use HashingScheme.JavaStringHash or "
-                "Murmur3_32Hash"
-            )
         self.hashing_scheme = hashing_scheme
         self.properties = check_mapping("properties", properties)
         check_type("access_mode", access_mode, ProducerAccessMode, "a pulsarish.ProducerAccessMode")

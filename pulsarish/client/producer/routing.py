@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pulsarish.client.enums import HashingScheme, PartitionsRoutingMode
 from pulsarish.model.errors import InvalidArgument
-from pulsarish.model.hashing import java_string_hash, murmur3_32_hash
+from pulsarish.model.hashing import boost_hash, java_string_hash, murmur3_32_hash
 
 __all__ = ["OutgoingMessage", "Router", "hash_key", "make_router"]
 
@@ -43,7 +43,8 @@ def hash_key(scheme: HashingScheme, key: str, partitions_count: int) -> int:
     """Return the partition of a key, the same as in Apache Pulsar's clients."""
     if scheme is HashingScheme.JavaStringHash:
         return java_string_hash(key) % partitions_count
-    return murmur3_32_hash(key.encode()) % partitions_count
+    of_bytes = boost_hash if scheme is HashingScheme.BoostHash else murmur3_32_hash
+    return of_bytes(key.encode()) % partitions_count
 
 
 class _KeyRouter:

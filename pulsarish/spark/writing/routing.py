@@ -33,7 +33,7 @@ class Routing:
         self._first = spark_partition
         # As every producer routes keys, so that a key is always in one partition. Only rows without
         # a key need randomness.
-        mode, scheme = PartitionsRoutingMode.RoundRobinDistribution, HashingScheme.JavaStringHash
+        mode, scheme = PartitionsRoutingMode.RoundRobinDistribution, HashingScheme.BoostHash
         self._route = (
             make_router(mode, scheme, partitions, random.Random(0)).route if partitions else None
         )

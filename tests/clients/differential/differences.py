@@ -261,24 +261,6 @@ DIFFERENCES: Final = (
         },
     ),
     Difference(
-        "Keys choose a partition by a hash of the C++ library Boost.",
-        "By `HashingScheme.JavaStringHash`, as Apache Pulsar's client in Java does.",
-        "Boost's hash is another one in other versions of that library. Give programs that "
-        "publish to the same partitioned topic with both packages one `message_router`.",
-        {
-            "topics.keys_choose_partitions": (
-                "1 4 3 0 4 0 4 2 4 3 4 0 1 1 4 4 1 4 1 4 0 2 3 2 2 4 4 4 3 0",
-                "2 3 3 4 0 1 2 3 4 0 1 2 4 4 0 1 2 3 4 0 1 2 3 0 1 2 3 4 0 1",
-            ),
-            "topics.keys_that_are_not_ascii_choose_partitions": ("3 4 6 0 1", "5 6 4 1 5"),
-            "topics.ordering_keys_choose_partitions": (
-                "1 3 1 2 1 4 2 2 3 2",
-                "0 1 2 3 4 0 1 2 3 4",
-            ),
-            "topics.single_partition_with_keys": ("1 4 1 2 2 4 4 4 3 0", "2 3 4 0 1 2 3 4 0 1"),
-        },
-    ),
-    Difference(
         "`batch_receive` ends before a message that would exceed `max_num_bytes`.",
         "It ends with that message.",
         "The bytes are a threshold here, as `receiver_queue_size` is.",

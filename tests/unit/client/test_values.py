@@ -16,7 +16,7 @@ from pulsarish.client.producer.routing import OutgoingMessage, hash_key, make_ro
 from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, StringSchema
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model import errors
-from pulsarish.model.hashing import java_string_hash, murmur3_32_hash
+from pulsarish.model.hashing import boost_hash, java_string_hash, murmur3_32_hash
 from pulsarish.model.result import Result
 from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.runtime.backoff import Backoff
@@ -55,6 +55,29 @@ def test_java_string_hash(key: str, value: int) -> None:
 )
 def test_murmur3(key: bytes, value: int) -> None:
     assert murmur3_32_hash(key) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [
+        ("a", 6),
+        ("ab", 86),
+        ("abc", 39),
+        ("abcd", 49),
+        ("abcde", 94),
+        ("abcdefg", 75),
+        ("abcdefgh", 11),
+        ("abcdefghi", 21),
+        ("order-12345678901234567890", 88),
+        ("ü", 81),
+        ("日本語キー", 31),
+        ("x" * 100, 31),
+    ],
+)
+def test_boost_hash(key: str, partition: int) -> None:
+    """The partitions are those that Apache Pulsar's Python client 3.13 chooses of 97."""
+    assert boost_hash(key.encode()) % 97 == partition
+    assert hash_key(HashingScheme.BoostHash, key, 97) == partition
 
 
 def test_routing() -> None:

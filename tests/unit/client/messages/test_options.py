@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulsarish.client.checks import check_timeout
-from pulsarish.client.enums import ConsumerType, HashingScheme, KeySharedMode
+from pulsarish.client.enums import ConsumerType, KeySharedMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.consumer_policies import (
@@ -162,11 +162,6 @@ def test_client_url() -> None:
         ({"message_routing_mode": 1}, InvalidArgument, "message_routing_mode"),
         ({"message_router": 5}, InvalidArgument, "message_router"),
         ({"hashing_scheme": "murmur"}, InvalidArgument, "hashing_scheme"),
-        (
-            {"hashing_scheme": HashingScheme.BoostHash},
-            OperationNotSupported,
-            "BoostHash.*JavaStringHash",
-        ),
         ({"properties": {"a": 1}}, InvalidArgument, "properties.*str"),
         ({"properties": ["a"]}, InvalidArgument, "properties.*dict"),
         ({"access_mode": 0}, InvalidArgument, "access_mode"),

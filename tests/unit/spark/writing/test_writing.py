@@ -86,7 +86,7 @@ def test_a_mark_of_a_later_version_is_refused() -> None:
 def test_keys_are_routed_as_by_every_producer_and_others_in_runs() -> None:
     routing = Routing("t", 4, spark_partition=1)
     assert all(
-        routing.choose(f"k{n}", n, None) == hash_key(HashingScheme.JavaStringHash, f"k{n}", 4)
+        routing.choose(f"k{n}", n, None) == hash_key(HashingScheme.BoostHash, f"k{n}", 4)
         for n in range(100)
     )
     chosen = [routing.choose(None, row, None) for row in range(6 * KEYLESS_RUN)]
@@ -96,7 +96,7 @@ def test_keys_are_routed_as_by_every_producer_and_others_in_runs() -> None:
     )
     assert (routing.choose("k", 0, 3), routing.choose("k1", 0, -1)) == (
         3,
-        hash_key(HashingScheme.JavaStringHash, "k1", 4),
+        hash_key(HashingScheme.BoostHash, "k1", 4),
     )
     with pytest.raises(
         InvalidArgument, match="column 'partition' is 4, and topic t has 4 partitions"
