@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
 from pulsarish.model.errors import OperationNotSupported
@@ -33,6 +33,9 @@ def install_command(extra: str) -> str:
     Args:
         extra: its name in ``pyproject.toml``, such as ``spark``.
     """
+    # Only a program that lacks something waits for the import.
+    from importlib import metadata
+
     marker = re.compile(rf"""extra\s*==\s*["']{re.escape(extra)}["']""")
     try:
         required = metadata.requires("pulsarish") or []
