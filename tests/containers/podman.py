@@ -2,7 +2,7 @@
 nothing of the machine's own is touched.
 
 The official base images come from a registry that tests cannot count on. Stand-ins with the same
-names are made of what the machine can have: Debian by debootstrap for ``python:3.11-slim``, and the
+names are made of what the machine can have: Debian by mmdebstrap for ``python:3.11-slim``, and the
 ZooKeeper whose jars PySpark brings, with the machine's Java, for ``zookeeper:3.9``. Everything
 after that is what a user does.
 """
@@ -23,14 +23,16 @@ from typing import Any, Final
 from pulsarish.metadata.daemon.zookeeper_server import find_jars, find_java
 from tests.support.metadata_stores import why_no_zookeeper
 
-__all__ = ["IMAGE", "ROOT", "Podman", "why_no_containers"]
+__all__ = ["HOME", "IMAGE", "ROOT", "Podman", "why_no_containers"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+HOME: Final = ROOT / "build" / "containers"
 IMAGE: Final = "pulsarish:latest"
 
 _PYTHON_IMAGE: Final = "docker.io/library/python:3.11-slim"
 _ZOOKEEPER_IMAGE: Final = "docker.io/library/zookeeper:3.9"
 _DEBIAN: Final = "bookworm"  # whose Python is 3.11
+_UNUSED: Final = ("doc", "locale", "man")  # nor does the official image have them
 _COMMAND_SECONDS_MAX: Final = 600
 
 # Limits that a nested machine grants, and managers that need no systemd.
@@ -68,7 +70,7 @@ def why_no_containers() -> str | None:
         return "containers with published ports and addresses of their own need root"
     for program, package in (
         ("podman", "podman runc"),
-        ("debootstrap", "debootstrap"),
+        ("mmdebstrap", "mmdebstrap"),
         ("make", "make"),
     ):
         if shutil.which(program) is None:
@@ -220,30 +222,20 @@ class Podman:
             ]
         ).splitlines()
         mirrors = [line.split()[1] for line in sources if line.startswith(f"{_DEBIAN} ")]
+        archive = directory / "debian.tar"
+        directory.mkdir()
         self._run(
             [
-                "debootstrap",
+                "mmdebstrap",
+                "--mode=root",
                 "--variant=minbase",
                 "--include=python3,python3-venv,ca-certificates",
+                *(f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in _UNUSED),
                 _DEBIAN,
-                str(directory),
+                str(archive),
                 *mirrors[:1],
             ]
         )
-        archive = directory.with_suffix(".tar")
-        self._run(
-            [
-                "tar",
-                "-C",
-                str(directory),
-                "--exclude=./var/cache/apt",
-                "--exclude=./var/lib/apt/lists",
-                "-cf",
-                str(archive),
-                ".",
-            ]
-        )
-        shutil.rmtree(directory)
         self("import", "--quiet", str(archive), _PYTHON_IMAGE)
         archive.unlink()
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.model.errors import PulsarishError
-from tests.containers.podman import ROOT, Podman, why_no_containers
+from tests.containers.podman import HOME, Podman
 from tests.containers.traffic import Traffic, receive
 
 pytestmark = pytest.mark.timeout(1_500)  # images from nothing on a slow machine
@@ -82,16 +81,9 @@ class ComposeCluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ComposeCluster]:
-    reason = why_no_containers()
-    if reason is not None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(
-            f"left out: the compose file is not run, because {reason}"
-        )
+def cluster(images: None, request: pytest.FixtureRequest) -> Iterator[ComposeCluster]:
     ports = list(islice(free_ports("127.0.0.1"), len(PORTS)))
-    podman = Podman(ROOT / "build" / "containers", dict(zip(PORTS, map(str, ports), strict=True)))
-    podman.remove_all()
-    podman.build(tmp_path)
+    podman = Podman(HOME, dict(zip(PORTS, map(str, ports), strict=True)))
     yield ComposeCluster(podman, ports)
     if request.session.testsfailed:
         podman.show()

@@ -4,7 +4,6 @@ not, and keys outlive its containers.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -15,7 +14,7 @@ import pytest
 import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.ports import free_ports
-from tests.containers.podman import ROOT, Podman, why_no_containers
+from tests.containers.podman import HOME, Podman
 from tests.containers.test_compose import until
 
 pytestmark = pytest.mark.timeout(1_500)  # images from nothing on a slow machine
@@ -28,20 +27,13 @@ PORTS = tuple(
 
 
 @pytest.fixture
-def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
-    reason = why_no_containers()
-    if reason is not None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(
-            f"left out: the compose files are not run, because {reason}"
-        )
+def podman(images: None, request: pytest.FixtureRequest) -> Iterator[Podman]:
     ports = map(str, islice(free_ports("127.0.0.1"), len(PORTS)))
     podman = Podman(
-        ROOT / "build" / "containers",
+        HOME,
         dict(zip(PORTS, ports, strict=True)),
         ("docker-compose.yml", "docker-compose.secure.yml"),
     )
-    podman.remove_all()
-    podman.build(tmp_path)
     yield podman
     if request.session.testsfailed:
         podman.show()
