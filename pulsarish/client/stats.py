@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 from pulsarish.runtime.metrics import Family, Histogram, Page
@@ -35,49 +34,40 @@ class SentEntry(Protocol):
 
     callbacks: Sequence[Any]
     deadline: float
-    size_bytes: int
 
 
 class SendCounts:
     """The counts of one topic's producer."""
 
-    __slots__ = ("failed", "latency", "sent", "sent_bytes")
+    __slots__ = ("failed", "latency", "sent")
 
     def __init__(self) -> None:
         self.sent = 0
-        self.sent_bytes = 0
         self.failed = 0
         self.latency = Histogram()
 
-    def add(self, entries: Iterable[SentEntry | None], deadline: float) -> None:
-        """Count entries that were stored, in their order; ``None`` for one that counts no more.
+    def add(self, entries: Sequence[SentEntry | None], messages: int, deadline: float) -> None:
+        """Count the latencies of entries that were stored, in their order; ``None`` for one that
+        counts no more.
 
         Args:
+            messages: of all entries.
             deadline: of an entry that is made now.
         """
-        latency = self.latency
-        bounds, counts = latency.bounds, latency.counts
-        sent = size_bytes = 0
-        total = 0.0
-        # Entries that are stored together were mostly made together: the bucket is looked up when
-        # an entry leaves that of the one before.
-        bucket, least, most = 0, inf, -inf
+        self.sent += messages
+        latency, first, last = self.latency, entries[0], entries[-1]
+        if first is not None and last is not None:
+            longest, shortest = deadline - first.deadline, deadline - last.deadline
+            bounds = latency.bounds
+            bucket = bisect_left(bounds, longest)
+            if not bucket or shortest > bounds[bucket - 1]:
+                # Made one after the other: all are in one bucket, as most that are stored together.
+                latency.counts[bucket] += messages
+                latency.total += (longest + shortest) / 2 * messages
+                return
         for entry in entries:
-            if entry is None:
-                continue
-            size_bytes += entry.size_bytes
-            messages = len(entry.callbacks)
-            seconds = deadline - entry.deadline
-            if not least < seconds <= most:
-                bucket = bisect_left(bounds, seconds)
-                least = bounds[bucket - 1] if bucket else -inf
-                most = bounds[bucket] if bucket < len(bounds) else inf
-            counts[bucket] += messages
-            sent += messages
-            total += seconds * messages
-        self.sent += sent
-        self.sent_bytes += size_bytes
-        latency.total += total
+            if entry is not None:
+                latency.observe(deadline - entry.deadline, len(entry.callbacks))
 
 
 @dataclass(frozen=True)
@@ -113,7 +103,7 @@ class LatencyStats:
             left -= count
             if left <= 0:
                 return bound
-        return inf
+        return float("inf")
 
 
 def latency_of(histograms: Sequence[Histogram]) -> LatencyStats:

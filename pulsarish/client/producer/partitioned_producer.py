@@ -338,7 +338,7 @@ class PartitionedProducer:
             self.options.topic.full,
             self.name,
             sum(each.sent for each in counts),
-            sum(each.sent_bytes for each in counts),
+            sum(child.core.answered_bytes for child in self.children),
             sum(each.failed for each in counts),
             sum(child.core.pending_count for child in self.children),
             latency_of([each.latency for each in counts]),

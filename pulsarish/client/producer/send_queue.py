@@ -80,11 +80,11 @@ class SendQueue:
 
         ``on_sealed``: called with each entry when it is made.
         """
-        self._on_sealed = on_sealed
         self._limits: Final = limits
         self._stamp = stamp
+        self._on_sealed = on_sealed
         self._sealer: Final = EntrySealer(
-            self._put,
+            self._put if on_sealed is None else self._put_and_tell,
             compression=limits.compression,
             chunking=limits.chunking,
             timeout_seconds=limits.timeout_seconds,
@@ -105,6 +105,8 @@ class SendQueue:
         """The highest sequence id that is known to be stored."""
         self.pending_count = 0
         """Messages that were accepted and not completed."""
+        self.answered_bytes = 0
+        """Of the entries that were answered."""
         self.max_message_bytes = 5 << 20
         self._batch_bytes_max = self._batch_limit()
 
@@ -312,9 +314,12 @@ class SendQueue:
         raw = encode_batch(payloads, sequence_ids, extras)
         self._sealer.seal_batch(raw, count, sequence_ids[0], sequence_ids[-1], callbacks, of_all)
 
+    def _put_and_tell(self, entry: PendingEntry) -> None:
+        assert self._on_sealed is not None
+        self._on_sealed(entry)
+        self._put(entry)
+
     def _put(self, entry: PendingEntry) -> None:
-        if self._on_sealed is not None:
-            self._on_sealed(entry)
         is_sent = len(entry.parts[1]) <= self.max_message_bytes
         (self._queue if is_sent else self._oversized).append(entry)
 
@@ -402,6 +407,7 @@ class SendQueue:
         out = len(self._abandoned) + len(self._sent)
         assert count <= out, f"{count} entries were answered, {out} are out"
         done: list[PendingEntry | None] = []
+        size_bytes = 0
         for _ in range(count):
             if self._abandoned:
                 entry = self._abandoned.popleft()
@@ -409,8 +415,10 @@ class SendQueue:
             else:
                 entry = self._sent.popleft()
                 self.pending_count -= len(entry.callbacks)
+                size_bytes += entry.size_bytes
                 done.append(entry)
             self.last_sequence_id = max(self.last_sequence_id, entry.highest_sequence_id)
+        self.answered_bytes += size_bytes
         return done
 
     def sent_before(self, count: int) -> PendingEntry | None:

@@ -298,8 +298,11 @@ class TopicProducer:
                 f"a receipt for sequence id {sequence_id} came in place of one for "
                 f"{last.sequence_id}"
             )
+            pending_count = self.core.pending_count
             done = self.core.answered(count)
-        self.counts.add(done, self._parts.clock.monotonic() + self._options.send_timeout_seconds)
+            messages = pending_count - self.core.pending_count
+        made_now = self._parts.clock.monotonic() + self._options.send_timeout_seconds
+        self.counts.add(done, messages, made_now)
         for index, entry in enumerate(done):
             if entry is not None:
                 # Ledger -1: a duplicate; the broker does not know the position of the stored
