@@ -82,9 +82,7 @@ class Reconnector:
 
         Raises the refusal, or ``Timeout``. When it is cancelled, nothing stays open.
         """
-        running = self._parts.tasks.spawn(
-            self._run_to_the_end(address), name=f"{self._what} {self._topic}"
-        )
+        running = self.start(address)
         try:
             # Shielded: the task sets the future even when the caller no longer waits.
             await asyncio.shield(self._opened)
@@ -94,6 +92,12 @@ class Reconnector:
             self.close()
             _ = running.cancel()
             raise
+
+    def start(self, address: str = "") -> asyncio.Task[None]:
+        """Do what ``open`` does, without waiting: ``ended`` hears of a refusal."""
+        return self._parts.tasks.spawn(
+            self._run_to_the_end(address), name=f"{self._what} {self._topic}"
+        )
 
     def lost(self, moved_to: pb.BrokerAddresses | None = None) -> None:
         """Note that it is no longer open, and where the next owner is if the broker said so."""

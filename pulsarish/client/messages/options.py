@@ -278,10 +278,6 @@ class ProducerOptions(Generic[Chosen]):
         *,
         hashing_scheme: HashingScheme = HashingScheme.BoostHash,
     ) -> None:
-        unsupported(
-            locals(),
-            lazy_start_partitioned_producers=(False, "all partitions are opened at once"),
-        )
         self.topic = topics_of(check_text("topic", topic))[0]
         self.producer_name = (
             check_name("producer", check_text("producer_name", producer_name))
@@ -336,6 +332,10 @@ class ProducerOptions(Generic[Chosen]):
             if message_router is not None
             else message_routing_mode
         )
+        self.lazy_start = check_flag(
+            "lazy_start_partitioned_producers", lazy_start_partitioned_producers
+        )
+        """Whether producers of partitions but the first are opened with their first message."""
         if message_router is not None:
             check_callable(
                 "message_router", message_router, "a function (message, partitions) -> int"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulsarish.client.checks import check_flag, check_names, check_number, shown
 from pulsarish.client.connection.context import ClientContext, retrying
-from pulsarish.client.enums import KeyForm, PartitionsRoutingMode
+from pulsarish.client.enums import KeyForm, PartitionsRoutingMode, ProducerAccessMode
 from pulsarish.client.messages.entry_encoder import NO_EXTRAS, Extras
 from pulsarish.client.messages.options import ProducerOptions, make_extras
 from pulsarish.client.messages.pending_entries import Callback
@@ -88,7 +88,8 @@ class PartitionedProducer:
         first_epoch: int = 0,
         on_return: OnReturn | None = None,
     ) -> PartitionedProducer:
-        """Open a producer on every partition. ``first_epoch`` and ``on_return``: see
+        """Open a producer on every partition, or with ``lazy_start_partitioned_producers`` on the
+        first one. ``first_epoch`` and ``on_return``: see
         ``TopicProducer``.
 
         Raises the broker's refusal, ``Timeout``, or ``CryptoError`` for a key that cannot encrypt;
@@ -117,6 +118,9 @@ class PartitionedProducer:
                 parts.random,
                 message_router=options.message_router,
             )
+        # As in Apache Pulsar: exclusive producers have all partitions or none.
+        shared = options.access_mode is ProducerAccessMode.Shared
+        lazy = count > 0 and shared and options.lazy_start
         children = [
             TopicProducer(
                 name,
@@ -127,6 +131,7 @@ class PartitionedProducer:
                 first_epoch=first_epoch,
                 on_return=on_return,
                 encryption=encryption,
+                lazy=lazy and index > 0,
             )
             for name, index in topics
         ]
@@ -137,7 +142,7 @@ class PartitionedProducer:
             await first.open(address)
             for child in children[1:]:
                 child.name = first.name
-            await asyncio.gather(*(child.open() for child in children[1:]))
+            await asyncio.gather(*(child.open() for child in children[1:] if child.is_started))
         except BaseException as error:
             reason = (
                 error
@@ -346,7 +351,7 @@ class PartitionedProducer:
 
     @property
     def is_connected(self) -> bool:
-        return all(child.is_open for child in self.children)
+        return all(child.is_open or not child.is_started for child in self.children)
 
     async def flush(self) -> None:
         for child in self.children:

@@ -128,6 +128,15 @@ class SendQueue:
         """
         self._sealer.use_schema(version)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether messages wait for the producer to be opened for the first time."""
+        return False
+
+    def release(self) -> Sequence[tuple[PendingEntry, PulsarishError]]:
+        """Accept what waited for the first opening. Returns what is refused, with the reason."""
+        return ()
+
     # The program's side.
 
     @property

@@ -21,6 +21,7 @@ from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.message_log import message_log
 from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.messages.pending_entries import PendingEntry
+from pulsarish.client.producer.lazy_queue import LazyQueue
 from pulsarish.client.producer.send_queue import SendLimits, SendQueue
 from pulsarish.client.schemas.wire import schema_message
 from pulsarish.client.send_failures import SendFailures
@@ -73,8 +74,11 @@ class TopicProducer:
         first_epoch: int = 0,
         on_return: OnReturn | None = None,
         encryption: Encryption | None = None,
+        lazy: bool = False,
     ) -> None:
-        """``first_epoch`` above 0: takes over from producers of the same name with lower epochs,
+        """``lazy``: nothing calls ``open``; the first message has the producer opened.
+
+        ``first_epoch`` above 0: takes over from producers of the same name with lower epochs,
         and ends when one with a higher epoch does.
 
         ``on_return`` is called when the producer is open again after a loss, before anything is
@@ -105,12 +109,15 @@ class TopicProducer:
             by_key=options.batching_type is BatchingType.KeyBased,
             chunking=options.chunking_enabled,
         )
-        self.core = SendQueue(
+        make_queue = LazyQueue if lazy else SendQueue
+        self.core = make_queue(
             limits,
             stamp=lambda: (clock.monotonic(), clock.wall_ms()),
             encryption=encryption,
             on_sealed=None if self.messages is None else self.messages.batched,
         )
+        self.is_started = not lazy
+        """Whether it is open, or opens."""
         self.lock = parts.handoff.lock()
         self.notice = Wakeup(parts.handoff, self.look)
         self._batch_alarm = parts.alarms.alarm(self.look)
@@ -201,7 +208,10 @@ class TopicProducer:
             self.core.use_schema(opened.schema_version)
             if opened.max_message_bytes:
                 self.core.limit_messages(opened.max_message_bytes)
+            refused = self.core.release()
         self.is_open = True
+        for entry, reason in refused:
+            self._fail([entry], reason)
         self.look()
 
     async def _check_return(self, opened: pb.ProducerOpened) -> None:
@@ -250,6 +260,10 @@ class TopicProducer:
             has_entries = core.has_entries
             refused = core.take_oversized()
             deadline = core.next_deadline()
+            starts = core.is_waiting and not self.is_started
+        if starts:
+            self.is_started = True
+            self._reconnector.start()
         if since is not None:
             self._batch_alarm.set(since + delay)
         if self._options.send_timeout_seconds:

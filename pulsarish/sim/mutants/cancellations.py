@@ -38,8 +38,7 @@ def _left_open(_was: object) -> object:
 
 def _going_on(_was: object) -> object:
     async def open_(reconnector: Reconnector, address: str = "") -> None:
-        work = reconnector._run_to_the_end(address)
-        _ = reconnector._parts.tasks.spawn(work, name="opening")
+        reconnector.start(address)
         await asyncio.shield(reconnector._opened)
 
     return open_

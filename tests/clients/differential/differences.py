@@ -211,10 +211,9 @@ DIFFERENCES: Final = (
         {"messages.defaults/schema_version": ("", "b''")},
     ),
     Difference(
-        "`replication_clusters`, `replicate_subscription_state_enabled=True` and "
-        "`lazy_start_partitioned_producers=True` are taken.",
+        "`replication_clusters` and `replicate_subscription_state_enabled=True` are taken.",
         "`OperationNotSupported`.",
-        "There is one cluster, and all partitions are opened at once: they would have no effect.",
+        "There is one cluster: they would have no effect.",
         {
             "messages.replication_clusters": ("b'x'", {"raised": "OperationNotSupported"}),
             "wrong_arguments.arguments_of_send/replication_clusters/0": (
@@ -226,7 +225,6 @@ DIFFERENCES: Final = (
                 "OperationNotSupported",
             ),
             "wrong_arguments.consumer_replicated/0": ("taken", "OperationNotSupported"),
-            "wrong_arguments.producer_lazy/0": ("taken", "OperationNotSupported"),
         },
     ),
     Difference(

@@ -141,7 +141,6 @@ def test_client_url() -> None:
             InvalidArgument,
             "batching_enabled=False",
         ),
-        ({"lazy_start_partitioned_producers": True}, OperationNotSupported, "lazy_start"),
         ({"lazy_start_partitioned_producers": 0}, InvalidArgument, "lazy_start.*True or False"),
         ({"batching_type": 1}, InvalidArgument, "batching_type.*BatchingType"),
         ({"encryption_key": "k"}, InvalidArgument, "encryption_key needs crypto_key_reader"),
