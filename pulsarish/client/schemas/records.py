@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum, EnumType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, cast, overload
 
-from pulsarish.client.type_variables import Each, Each_co, Given, Held
+from pulsarish.client.schemas.record_types import Constructed, Declares
+from pulsarish.client.type_variables import Each, Given, Held
 
 __all__ = [
     "Array",
@@ -36,12 +37,6 @@ __all__ = [
 
 Definition = Any
 """Avro's definition of a type, in JSON."""
-
-
-class _Declares(Protocol[Each_co]):
-    """What declares an attribute, for type checkers: a field, or a record."""
-
-    def _held(self) -> Each_co: ...
 
 
 class Field(Generic[Held, Given]):
@@ -300,7 +295,7 @@ class _OfMany(Field[Held, Held | None], Generic[Held, Each]):
 
     def __init__(
         self,
-        inner: _Declares[Each] | type[Each],
+        inner: Declares[Each] | type[Each],
         default: Held | None = None,
         required: bool = False,
         required_default: bool = False,
@@ -385,7 +380,7 @@ def _as_field(declared: Any) -> Field[Any, Any] | None:
     return None
 
 
-class Record:
+class Record(Constructed):
     """Subclass it and declare fields.
 
     The constructor takes field values by name; missing ones get the field's default.
@@ -398,8 +393,10 @@ class Record:
     _sorted_fields: ClassVar[bool] = False
     """Whether the definition lists the fields in alphabetical order."""
     _fields: ClassVar[dict[str, Field[Any, Any]]] = {}
-    _declared: dict[str, Any]
     if TYPE_CHECKING:
+
+        @property
+        def _declared(self) -> dict[str, Any]: ...
 
         def _held(self) -> Self: ...
 
