@@ -13,6 +13,7 @@ that were written before the field existed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from enum import Enum, EnumType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, cast, overload
 
@@ -266,7 +267,7 @@ class _OfRecord(Field[Any, Any]):
         """Return a new record with the values of the one in the declaration."""
         if self._given is None:
             return self._class()
-        return self._class.from_plain(self._given.to_plain(is_json=False))
+        return deepcopy(self._given)
 
     def checked(self, name: str, value: Any) -> Any:
         if isinstance(value, Mapping):

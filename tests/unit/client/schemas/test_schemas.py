@@ -473,3 +473,18 @@ def test_the_package_has_its_schemas_without_another_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout == "text AvroSchema\n"
+
+
+def test_a_record_within_a_record_may_be_incomplete_at_first() -> None:
+    class Line(Record):
+        article = String(required=True)
+        tags = Array(String())
+
+    class Order(Record):
+        first = Line(tags=["tea"])
+
+    order, other = Order(), Order()
+    assert (order.first.article, order.first.tags) == (None, ["tea"])
+    order.first.article = "cup"
+    order.first.tags.append("china")
+    assert (other.first.article, other.first.tags) == (None, ["tea"])
