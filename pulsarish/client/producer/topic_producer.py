@@ -263,7 +263,7 @@ class TopicProducer:
             starts = core.is_waiting and not self.is_started
         if starts:
             self.is_started = True
-            self._reconnector.start()
+            _ = self._reconnector.start()
         if since is not None:
             self._batch_alarm.set(since + delay)
         if self._options.send_timeout_seconds:

@@ -38,7 +38,7 @@ def _left_open(_was: object) -> object:
 
 def _going_on(_was: object) -> object:
     async def open_(reconnector: Reconnector, address: str = "") -> None:
-        reconnector.start(address)
+        _ = reconnector.start(address)
         await asyncio.shield(reconnector._opened)
 
     return open_
