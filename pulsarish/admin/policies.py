@@ -550,6 +550,12 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "schemaValidationEnforced",
     ),
     Policy(
+        "encryption-required",
+        "whether producers must encrypt their messages",
+        (Field("", "state", "flag", "", "on"),),
+        "encryptionRequired",
+    ),
+    Policy(
         "subscription-auth-mode",
         "whether the name of a subscription must begin with the role of its consumer",
         (Field("", "mode", "choice", "", "Prefix", get_args(SubscriptionAuthMode)),),

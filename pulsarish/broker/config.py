@@ -365,6 +365,15 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
             extra=DYNAMIC,
         ),
     ] = False
+    encryption_require_on_producer: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Producers must encrypt their messages in all namespaces, whatever their policies "
+                "say; others are refused."
+            ),
+        ),
+    ] = False
     max_schema_size_bytes: Annotated[
         int,
         Meta(

@@ -41,6 +41,7 @@ __all__ = [
     "DEDUPLICATION",
     "DEDUPLICATION_SNAPSHOT_INTERVAL",
     "DISPATCH_RATE",
+    "ENCRYPTION_REQUIRED",
     "INACTIVE_TOPIC",
     "MAX_CONSUMERS_PER_SUBSCRIPTION",
     "MAX_CONSUMERS_PER_TOPIC",
@@ -652,6 +653,14 @@ SCHEMA_VALIDATION_ENFORCED: Final = Policy[bool](
     unset=False,
     shows_applied=True,
 )
+ENCRYPTION_REQUIRED: Final = Policy[bool](
+    "encryption_required",
+    bool,
+    "Whether producers must encrypt their messages; others are refused.",
+    namespace="encryptionRequired",
+    field="encryption_required",
+    unset=False,
+)
 SUBSCRIPTION_AUTH_MODE: Final = Policy[SubscriptionAuthMode](
     "subscription_auth_mode",
     SubscriptionAuthMode,
@@ -714,6 +723,7 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     SCHEMA_COMPATIBILITY_STRATEGY,
     ALLOW_AUTO_UPDATE_SCHEMA,
     SCHEMA_VALIDATION_ENFORCED,
+    ENCRYPTION_REQUIRED,
     SUBSCRIPTION_AUTH_MODE,
 )
 STORED_POLICIES: Final[tuple[Policy[Any], ...]] = (*POLICIES, AUTH_POLICIES, CAPTURES)

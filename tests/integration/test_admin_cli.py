@@ -177,6 +177,7 @@ UNSET = {
     "schema-compatibility-strategy": "UNDEFINED",
     "is-allow-auto-update-schema": True,
     "schema-validation-enforced": False,
+    "encryption-required": False,
     "subscription-auth-mode": "None",
 }
 

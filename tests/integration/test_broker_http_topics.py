@@ -227,7 +227,6 @@ def test_a_namespace_is_made_with_its_policies_and_worked_on_as_a_whole() -> Non
         }
         for field, value, status in [
             ("replication_clusters", ["pulsarish", "far"], 501),
-            ("encryption_required", True, 501),
             ("retention", {}, 400),
             ("retention_policies", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 7}, 412),
             (

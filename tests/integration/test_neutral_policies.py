@@ -20,7 +20,6 @@ RATE = {"dispatchThrottlingRateInMsg": -1}
 NEUTRAL: list[tuple[str, object, object, object]] = [
     (f"{NAMESPACE}/replication", ["pulsarish"], ["pulsarish"], ["pulsarish", "far"]),
     (f"{NAMESPACE}/allowedClusters", ["pulsarish"], ["pulsarish"], ["far"]),
-    (f"{NAMESPACE}/encryptionRequired", False, False, True),
     (f"{NAMESPACE}/replicatorDispatchRate", None, RATE, {"dispatchThrottlingRateInMsg": 3}),
     (f"{NAMESPACE}/dispatcherPauseOnAckStatePersistent", True, True, False),
     (f"{TOPIC}/replication", None, ["pulsarish"], ["far"]),

@@ -181,6 +181,7 @@ def _open_producer(sent: pb.Producer) -> OpenProducer:
         topic_epoch=sent.topic_epoch if sent.HasField("topic_epoch") else NO_EPOCH,
         # Clients of one name cannot be told apart, unless a broker chose the name for one of them.
         instance=None if sent.user_provided_producer_name else NO_INSTANCE,
+        encrypts=sent.encrypted,
     )
 
 

@@ -113,6 +113,8 @@ class OpenProducer(msgspec.Struct, frozen=True):
     """
     takes_over: bool = False  # its epoch is enough to replace a producer of another instance
     was_open: bool = False  # the instance was open before: it may send again what has no receipt
+    encrypts: bool = False  # all of its messages are encrypted
+    is_of_broker: bool = False  # the broker itself publishes: audit lines, schedules
 
 
 class CloseProducer(msgspec.Struct, frozen=True):

@@ -18,11 +18,24 @@ from pulsarish.wire.entry import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsarish.broker.clients.producer import Producer
     from pulsarish.broker.policies.topic_limits import TopicLimits
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
-__all__ = ["check_metadata", "check_prioritised", "message_count", "publish_time", "read_entry"]
+    Check = Callable[[MessageMetadata, TopicLimits], int]
+    """Raises why an entry is refused; otherwise as ``check_metadata``."""
+
+__all__ = [
+    "check_metadata",
+    "check_prioritised",
+    "message_count",
+    "publish_time",
+    "read_entry",
+    "with_encryption",
+]
 
 
 def read_entry(view: memoryview, topic_limits: TopicLimits) -> tuple[bytes, MessageMetadata]:
@@ -73,6 +86,21 @@ def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
             )
         own_time_ms = max(own_time_ms, expires_ms)
     return int(own_time_ms)
+
+
+def with_encryption(check: Check, topic_limits: TopicLimits, producer: Producer) -> Check:
+    """Return ``check``, or one that also raises ``NotAllowedError`` for an entry that is not
+    encrypted, where messages must be. What the broker itself writes need not be.
+    """
+    if not topic_limits.needs_encryption or producer.is_of_broker:
+        return check
+
+    def check_encrypted(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
+        if not metadata.encryption_keys:
+            topic_limits.check_encryption(encrypts=False)
+        return check(metadata, topic_limits)
+
+    return check_encrypted
 
 
 def check_prioritised(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:

@@ -219,6 +219,7 @@ class Producer:
     client_version: str = ""
     topic_epoch: int = NO_EPOCH
     instance: int | None = NO_INSTANCE  # see ``OpenProducer``
+    is_of_broker: bool = False
     closed: bool = False
     ended: PulsarishError | None = None  # why the broker closed it
     replication_ignored: bool = False  # it named clusters that its messages should be replicated to

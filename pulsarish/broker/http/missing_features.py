@@ -28,7 +28,6 @@ _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
-_ENCRYPTION: Final = "end-to-end encryption"
 _OFFLOAD: Final = "offloading of ledgers to other storage"
 _REPLICATION: Final = "geo-replication"
 _FILTERS: Final = "entry filters"
@@ -96,7 +95,6 @@ _NEVER_OFFLOADED: Final = _Unset({"status": "NOT_RUN", "lastError": ""})
 # it.
 _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_CLUSTER, "migrate", "POST", _REPLICATION, None),
-    (_NAMESPACE, "encryptionRequired", "GET POST", _ENCRYPTION, _OFF),
     (_NAMESPACE, "offloadThreshold", "GET PUT", _OFFLOAD, _NO_THRESHOLD),
     (_NAMESPACE, "offloadThresholdInSeconds", "GET PUT", _OFFLOAD, _NO_THRESHOLD),
     (_NAMESPACE, "offloadDeletionLagMs", "GET PUT DELETE", _OFFLOAD, _NOTHING),

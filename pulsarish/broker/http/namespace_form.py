@@ -33,7 +33,6 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "subscription_types_enabled": (),
     "deleted": (False,),
     "migrated": (False,),
-    "encryption_required": (False,),
     "offload_threshold": (-1,),
     "offload_threshold_in_seconds": (-1,),
     "offload_deletion_lag_ms": (),

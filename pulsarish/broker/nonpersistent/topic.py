@@ -14,7 +14,7 @@ from typing import Final
 from pulsarish.broker.clients.access_modes import Access
 from pulsarish.broker.clients.commands import NO_EPOCH, OpenProducer, Subscribe
 from pulsarish.broker.clients.consumer import Consumer, Outlet, connected_consumer
-from pulsarish.broker.clients.entry_checks import check_metadata, read_entry
+from pulsarish.broker.clients.entry_checks import check_metadata, read_entry, with_encryption
 from pulsarish.broker.clients.interfaces import ServedSubscription, check_unused, find_subscription
 from pulsarish.broker.clients.meters import Meter, TopicTraffic
 from pulsarish.broker.clients.producer import Producer, PublishRequest
@@ -221,6 +221,7 @@ class NonPersistentTopic:
         messages_in = bytes_in = 0
         hashes_keys = any(subscription.hashes_keys for subscription in self.subscriptions.values())
         sizes = self.traffic.entry_sizes()
+        check = with_encryption(check_metadata, self.topic_limits, producer)
         for view in entries:
             size_bytes = len(view)
             if producer.closed or self.closed is not None:
@@ -230,7 +231,7 @@ class NonPersistentTopic:
             try:
                 entry, metadata = read_entry(view, self.topic_limits)
                 sequence_id = metadata.sequence_id
-                check_metadata(metadata, self.topic_limits)
+                check(metadata, self.topic_limits)
             except (InvalidArgument, NotAllowedError, ChecksumError) as error:
                 producer.refuse(sequence_id, error)
                 request.resolve(1, size_bytes)

@@ -181,6 +181,7 @@ def _default_values(config: BrokerConfig) -> Values:
         model.SCHEMA_COMPATIBILITY_STRATEGY: config.schema_compatibility_strategy,
         model.ALLOW_AUTO_UPDATE_SCHEMA: config.is_allow_auto_update_schema_enabled,
         model.SCHEMA_VALIDATION_ENFORCED: config.is_schema_validation_enforced,
+        model.ENCRYPTION_REQUIRED: False,
         model.SUBSCRIPTION_AUTH_MODE: "None",
     }
 

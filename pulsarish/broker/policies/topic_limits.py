@@ -76,6 +76,7 @@ class TopicLimits:
         "has_priorities",
         "has_quota",
         "message_bytes_max",
+        "needs_encryption",
         "policies",
         "publish_rate",
         "quota_error",
@@ -122,6 +123,9 @@ class TopicLimits:
         )
         self.entry_bytes_max = self.message_bytes_max + ENTRY_ENVELOPE_BYTES
         self.has_priorities = policies[model.MESSAGE_PRIORITY_WINDOW] > 0
+        self.needs_encryption = (
+            policies[model.ENCRYPTION_REQUIRED] or self._config.encryption_require_on_producer
+        )
         quotas = policies.quotas()
         self.has_quota = (
             quotas["destination_storage"].size_bytes >= 0
@@ -252,6 +256,14 @@ class TopicLimits:
             raise ProducerBusy(
                 f"topic {self._name} has reached max_producers_per_topic ({limit}): close a "
                 "producer, or raise the limit"
+            )
+
+    def check_encryption(self, *, encrypts: bool) -> None:
+        """Check that a producer encrypts its messages where it must. Raises ``NotAllowedError``."""
+        if self.needs_encryption and not encrypts:
+            raise NotAllowedError(
+                f"messages to {self._name} must be encrypted (encryption_required): give the "
+                "producer an encryption_key and a crypto_key_reader"
             )
 
     def check_delay(self, due_ms: int) -> None:

@@ -94,7 +94,7 @@ class OwnMessages:
 
         Raises the errors of ``TopicPublishing.open_producer``.
         """
-        opening = OpenProducer(0, 0, self._topic.name.full, name, epoch)
+        opening = OpenProducer(0, 0, self._topic.name.full, name, epoch, is_of_broker=True)
         self._producer, _ = await self._topic.open_producer(
             opening, self._outcomes, address, lambda _turn, _name: None
         )

@@ -89,11 +89,12 @@ class TopicProducers:
         """Connect a producer, after waiting for its turn if it has to.
 
         Raises ``ProducerBusy`` (another producer of the name is connected, or an exclusive one, or
-        the limit is reached), ``ProducerFenced``, ``TopicTerminated``,
-        ``ServiceNotReady`` when earlier entries of the name have no outcome in time, the error of
-        an exceeded backlog quota, or why the topic is closed.
+        the limit is reached), ``ProducerFenced``, ``TopicTerminated``, ``NotAllowedError`` when
+        messages must be encrypted, ``ServiceNotReady`` when earlier entries of the name have no
+        outcome in time, the error of an exceeded backlog quota, or why the topic is closed.
         """
         self._topic.check_publishable()
+        self._topic_limits.check_encryption(encrypts=command.encrypts or command.is_of_broker)
         name = check_name(
             "producer",
             command.name
@@ -194,6 +195,7 @@ class TopicProducers:
             address,
             now_ms,
             instance=command.instance,
+            is_of_broker=command.is_of_broker,
         )
         producer.came.started = self._world.clock.monotonic()
         # Add it before the wait, so that a third producer with this name is checked against it.

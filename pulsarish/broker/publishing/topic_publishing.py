@@ -17,6 +17,7 @@ from pulsarish.broker.clients.entry_checks import (
     check_metadata,
     check_prioritised,
     read_entry,
+    with_encryption,
 )
 from pulsarish.broker.clients.meters import TopicTraffic
 from pulsarish.broker.clients.producer import Flights, PendingEntry, Producer, PublishRequest
@@ -248,7 +249,11 @@ class TopicPublishing:
         dedup = self.dedup_marks
         append = self._topic.append
         topic_limits = self._topic_limits
-        check = check_prioritised if topic_limits.has_priorities else check_metadata
+        check = with_encryption(
+            check_prioritised if topic_limits.has_priorities else check_metadata,
+            topic_limits,
+            producer,
+        )
         leaving = self._topic.closed is not None
         first_mark = last_mark = 0
         messages_in = bytes_in = 0

@@ -95,6 +95,7 @@ def publish_commands(message: pb.PublishRequest) -> list[Command]:
                 instance=each.instance,
                 takes_over=each.takes_over,
                 was_open=each.was_open,
+                encrypts=each.encrypts,
             )
         )
     return commands

@@ -308,7 +308,10 @@ class CaptureStore:
         ):
             raise _late(request)
         # Its rights and limits are those of any producer: exclusive ones, quotas, their number.
-        opening = OpenProducer(0, 0, name.full, f"{request.sender} {bundle}", request.attempt)
+        # Where messages must be encrypted, each of those that were captured is looked at.
+        opening = OpenProducer(
+            0, 0, name.full, f"{request.sender} {bundle}", request.attempt, encrypts=True
+        )
         connected, _ = await topic.open_producer(
             opening, _Outlet(outcomes), f"rule {request.rule}", lambda _turn, _name: None
         )

@@ -174,6 +174,7 @@ class TopicProducer:
             takes_over=self._first_epoch > 0,
             was_open=self._was_open_here,
             initial_subscription=self._options.initial_subscription,
+            encrypts=self._options.crypto_key_reader is not None,
         )
         self._epoch += 1
         try:

@@ -357,7 +357,7 @@ class MessageId(_message.Message):
     def __init__(self, ledger: _Optional[int] = ..., entry: _Optional[int] = ..., batch_index: _Optional[int] = ...) -> None: ...
 
 class OpenProducer(_message.Message):
-    __slots__ = ["access_mode", "epoch", "initial_subscription", "instance", "producer_id", "producer_name", "properties", "request_id", "schema", "takes_over", "topic", "topic_epoch", "was_open"]
+    __slots__ = ["access_mode", "encrypts", "epoch", "initial_subscription", "instance", "producer_id", "producer_name", "properties", "request_id", "schema", "takes_over", "topic", "topic_epoch", "was_open"]
     class PropertiesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -366,6 +366,7 @@ class OpenProducer(_message.Message):
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ACCESS_MODE_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INITIAL_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -379,6 +380,7 @@ class OpenProducer(_message.Message):
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     WAS_OPEN_FIELD_NUMBER: _ClassVar[int]
     access_mode: AccessMode
+    encrypts: bool
     epoch: int
     initial_subscription: str
     instance: int
@@ -391,7 +393,7 @@ class OpenProducer(_message.Message):
     topic: str
     topic_epoch: int
     was_open: bool
-    def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ..., topic: _Optional[str] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., access_mode: _Optional[_Union[AccessMode, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., topic_epoch: _Optional[int] = ..., instance: _Optional[int] = ..., takes_over: bool = ..., was_open: bool = ..., initial_subscription: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ..., topic: _Optional[str] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., access_mode: _Optional[_Union[AccessMode, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., topic_epoch: _Optional[int] = ..., instance: _Optional[int] = ..., takes_over: bool = ..., was_open: bool = ..., initial_subscription: _Optional[str] = ..., encrypts: bool = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ["code", "message", "request_id"]
