@@ -34,6 +34,7 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import ClientArguments
 from pulsarish.client.messages.encryption_context import EncryptionContext, EncryptionKey
 from pulsarish.client.messages.message import Message
+from pulsarish.client.messages.options import ClientOptions
 from pulsarish.client.messages.signatures import taking
 from pulsarish.model.errors import PulsarishError as PulsarException
 from pulsarish.runtime.background import client_world
@@ -71,10 +72,9 @@ class Client(AsyncClient):
     Close it, or use it in ``async with``.
     """
 
-    @taking(service_source)
+    @taking(service_source, described_by=(ClientOptions,))
     def __init__(self, source: ServiceSource) -> None:
-        """``service_url``: ``pulsarish://host:6660[,host2:6660]``, or with ``pulsar://`` or
-        ``http://`` what Apache Pulsar's client takes. Nothing is connected yet.
+        """Check the arguments. It connects at first use.
 
         Raises ``InvalidConfiguration``, ``InvalidArgument``, ``OperationNotSupported``. It belongs
         to the process that made it: the child of a fork makes a client of its own, in an event

@@ -254,13 +254,11 @@ def test_metrics_of_topics_are_on_their_page_in_the_same_words() -> None:
         )
 
 
-def test_the_list_of_all_options_is_current() -> None:
-    """Each process, each option with its variable, type, range, unit, default and meaning.
-
-    To repair it: python docs/options.py
-    """
+@pytest.mark.parametrize("script", ["options.py", "api.py"])
+def test_a_page_that_is_written_from_the_code_is_current(script: str) -> None:
+    """To repair it: run the script, without ``--check``."""
     done = subprocess.run(
-        [sys.executable, ROOT / "docs/options.py", "--check"],
+        [sys.executable, ROOT / "docs" / script, "--check"],
         capture_output=True,
         text=True,
         check=False,

@@ -45,6 +45,7 @@ from pulsarish.client.messages.arguments import (
     ClientArguments,
     asyncio_consumer_options,
     asyncio_reader_options,
+    reader_options,
 )
 from pulsarish.client.messages.consumer_options import ConsumerOptions
 from pulsarish.client.messages.options import (
@@ -342,7 +343,7 @@ class AsyncClient(MakesAsyncWorkers):
         """
         return self._make_producer(await self._open_publishing(options))
 
-    @taking(asyncio_consumer_options)
+    @taking(asyncio_consumer_options, described_by=(ConsumerOptions,))
     async def subscribe(self, options: ConsumerOptions[Chosen]) -> AsyncConsumer[Chosen]:
         """Return a consumer; creates the subscription if needed.
 
@@ -353,7 +354,7 @@ class AsyncClient(MakesAsyncWorkers):
         """
         return self._make_consumer(await self._open_consuming(options), self._parts)
 
-    @taking(asyncio_reader_options)
+    @taking(asyncio_reader_options, described_by=(reader_options, ConsumerOptions))
     async def create_reader(self, options: ConsumerOptions[Chosen]) -> AsyncReader[Chosen]:
         """Return a reader that starts after a message, or at it with
         ``start_message_id_inclusive``.

@@ -87,7 +87,7 @@ class MakesAsyncWorkers:
 class AsyncWorker:
     """A coroutine function that handles messages, ``concurrency`` of them at a time.
 
-    ``Client.worker`` of ``pulsarish.asyncio`` makes it. ``run`` works until it is cancelled or
+    A client of ``pulsarish.asyncio`` makes it. ``run`` works until it is cancelled or
     ``stop`` is called; ``async with`` works beside the program. Calling the worker calls the
     function.
 

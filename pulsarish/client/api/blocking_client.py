@@ -22,7 +22,7 @@ from pulsarish.client.messages.arguments import (
     reader_options,
 )
 from pulsarish.client.messages.consumer_options import ConsumerOptions
-from pulsarish.client.messages.options import ProducerOptions
+from pulsarish.client.messages.options import ClientOptions, ProducerOptions
 from pulsarish.client.messages.signatures import taking
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.schemas.schema import Schema
@@ -43,10 +43,9 @@ __all__ = ["Client"]
 class Client(MakesWorkers):
     """A client of a cluster. Close it, or use it in ``with``."""
 
-    @taking(service_source)
+    @taking(service_source, described_by=(ClientOptions,))
     def __init__(self, source: ServiceSource) -> None:
-        """``service_url``: ``pulsarish://host:6660[,host2:6660]``, or with ``pulsar://`` or
-        ``http://`` what Apache Pulsar's client takes. Connects at first use.
+        """Check the arguments. It connects at first use.
 
         Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``OperationNotSupported``. After a
         fork it works in the parent only. In the child it raises ``ForkedProcess``; make a new
@@ -150,7 +149,7 @@ class Client(MakesWorkers):
             return TracedConsumer(consuming, self._background, self._tracing)
         return Consumer(consuming, self._background)
 
-    @taking(reader_options)
+    @taking(reader_options, described_by=(ConsumerOptions,))
     def create_reader(self, options: ConsumerOptions[Chosen]) -> Reader[Chosen]:
         """Return a reader that starts after a message, or at ``MessageId.earliest`` or ``latest``.
 

@@ -88,8 +88,8 @@ class MakesWorkers:
 class Worker:
     """A function that handles messages, ``concurrency`` of them at a time, each in a thread.
 
-    ``Client.worker`` makes it. ``run`` works until SIGINT or SIGTERM; ``start`` and ``stop``, or
-    ``with``, work beside the program. Calling the worker calls the function.
+    A client makes it by ``worker``. ``run`` works until SIGINT or SIGTERM; ``start`` and ``stop``,
+    or ``with``, work beside the program. Calling the worker calls the function.
 
     A message is acknowledged when the function returns. When it raises, the message comes again
     after a delay that grows, or goes to the dead letters. A message may be handled twice: when the

@@ -141,7 +141,8 @@ def asyncio_consumer_options(
 ) -> ConsumerOptions[Chosen]:
     """Return the options of a consumer of the asyncio client.
 
-    ``is_pattern_topic``: ``topic`` is a regular expression as text.
+    Args:
+        is_pattern_topic: whether ``topic`` is a regular expression as text.
 
     Raises the errors of ``ConsumerOptions``.
     """
@@ -182,6 +183,20 @@ def reader_options(
 ) -> ConsumerOptions[Chosen]:
     """Return the options of the consumer behind a reader. Its subscription lives as long as the
     reader, which completes the name.
+
+    Args:
+        topic: its name.
+        start_message_id: where to start: after this message, or at ``MessageId.earliest`` or
+            ``latest``.
+        reader_listener: a function (reader, message) that gets the messages.
+        reader_name: shown in statistics; with ``checkpoint_topic`` the name of the position.
+        subscription_role_prefix: what the name of its subscription begins with, for namespaces that
+            demand the role there.
+        start_message_from_rollback_seconds: start with the messages of the last seconds, in place
+            of ``start_message_id``; 0: not.
+        checkpoint_topic: keeps the position that ``checkpoint`` stores; the next reader of the name
+            starts after it.
+        replica: whether any broker serves the reader, not only the owner of the topic.
 
     Raises the errors of ``ConsumerOptions``.
     """

@@ -87,6 +87,57 @@ class ConsumerOptions(Generic[Chosen]):
         retry_enabled: bool = False,
         filter: str | None = None,  # noqa: A002  # what a program writes
     ) -> None:
+        """Check the options.
+
+        Args:
+            topic: its name, a list of names, or a compiled pattern or ``Wildcard`` for all topics
+                of a namespace that match, also those that come later.
+            subscription_name: consumers of one name share the subscription and its position.
+            consumer_type: how they share the messages.
+            schema: of the messages; ``None``: they are bytes.
+            message_listener: a function (consumer, message) that gets the messages.
+            receiver_queue_size: how many messages wait in the client; 0: one comes when the program
+                asks for it.
+            max_total_receiver_queue_size_across_partitions: the same for all topics together.
+            consumer_name: shown in statistics; of Failover consumers the first name in the order of
+                the alphabet is active. ``None``: one is made up.
+            unacked_messages_timeout_ms: after how long a message that is not acknowledged comes
+                again, 10,000 or more; ``None`` or 0: when the consumer is gone.
+            broker_consumer_stats_cache_time_ms: no effect.
+            negative_ack_redelivery_delay_ms: after how long a message comes again that was
+                negatively acknowledged.
+            is_read_compacted: whether only the latest message of each key comes, from the compacted
+                view of the topic.
+            properties: of the consumer, shown in statistics.
+            pattern_auto_discovery_period: in seconds; a pattern's topics are looked up at least
+                this often; 0: only when it subscribes.
+            initial_position: where a new subscription begins.
+            crypto_key_reader: reads the private keys of encrypted messages.
+            replicate_subscription_state_enabled: only ``False``; there is one cluster.
+            max_pending_chunked_message: how many messages in chunks may be incomplete; 0: no limit.
+            auto_ack_oldest_chunked_message_on_queue_full: whether the oldest incomplete one is then
+                acknowledged; otherwise it comes again.
+            start_message_id_inclusive: whether the message comes that a seek or a reader starts at.
+            batch_receive_policy: when ``batch_receive`` returns; ``None``: at 10 MiB or after
+                100 ms.
+            key_shared_policy: how KeyShared consumers share the keys.
+            batch_index_ack_enabled: whether brokers note acknowledgements of single messages of a
+                batch.
+            regex_subscription_mode: which topics a pattern finds: persistent ones, others or both.
+            dead_letter_policy: where messages go that failed too often, of Shared and KeyShared
+                consumers.
+            crypto_failure_action: what happens to messages that cannot be decrypted.
+            negative_ack_redelivery_backoff: a delay that grows with each redelivery, in place of
+                ``negative_ack_redelivery_delay_ms``.
+            expire_time_of_incomplete_chunked_message_ms: after how long an incomplete message is
+                given up; 0: never.
+            ack_receipt_enabled: whether acknowledging waits until that is stored.
+            priority_level: of a Shared consumer: those with 0 get messages first, then 1, up to
+                1,000.
+            subscription_properties: of a new subscription.
+            retry_enabled: whether ``reconsume_later`` works, through a retry letter topic.
+            filter: a condition that messages must fulfil; others count as acknowledged.
+        """
         unsupported(
             locals(),
             replicate_subscription_state_enabled=(False, "there is one cluster"),

@@ -188,14 +188,39 @@ class ClientOptions:
         tracer_provider: object | None = None,
         meter_provider: object | None = None,
     ) -> None:
-        """``service_url``: ``pulsarish://host:6660[,host2:6660]``; of a ``Service``, this
-        kind only.
+        """Check the options.
 
-        ``stats_interval_in_seconds``: how often the counts of producers and consumers are
-        written to the log, as information; 0: never.
-
-        ``tracer_provider``: of OpenTelemetry, for spans of what is sent and received; ``None``:
-        nothing is traced. ``meter_provider``: of OpenTelemetry, for what ``stats`` counts.
+        Args:
+            service_url: ``pulsarish://host:6660[,host2:6660]``, ``pulsar://``, or ``http://``; with
+                TLS ``pulsarish+ssl://``, ``pulsar+ssl://`` or ``https://``. Of several clusters, an
+                ``AutoClusterFailover`` or a ``ServiceInfoProvider``.
+            authentication: who the program is; ``None``: it does not say.
+            operation_timeout_seconds: how long a lookup, an opening or another request may take,
+                with all its attempts.
+            io_threads: no effect; all clients of a process share one thread.
+            message_listener_threads: no effect; each listener has a thread.
+            concurrent_lookup_requests: no effect; lookups are not limited.
+            log_conf_file_path: only ``None``; configure the standard library's logger
+                ``pulsarish``.
+            stats_interval_in_seconds: how often the counts of producers and consumers are written
+                to the log, as information; 0: never.
+            use_tls: whether the connection is encrypted; the URL says so, too.
+            tls_trust_certs_file_path: certificates of authorities that are trusted, in PEM;
+                ``None``: those of the system.
+            tls_allow_insecure_connection: whether any certificate is accepted.
+            tls_validate_hostname: whether the certificate must be of the host in the URL.
+            logger: a ``logging.Logger``, ``ConsoleLogger`` or ``FileLogger``; ``None``: warnings go
+                to the standard library's logger.
+            connection_timeout_ms: how long a connection may take until another address is tried.
+            listener_name: the listener of brokers whose addresses are asked for; ``None``: the one
+                that is connected to.
+            tls_private_key_file_path: the key of the client's certificate, in PEM.
+            tls_certificate_file_path: the client's certificate, in PEM.
+            transport: ``"auto"`` uses frames where a broker offers them, and gRPC elsewhere;
+                ``"grpc"`` and ``"framed"`` only that.
+            tracer_provider: of OpenTelemetry, for spans of what is sent and received; ``None``:
+                nothing is traced.
+            meter_provider: of OpenTelemetry, for what ``stats`` counts; ``None``: nothing.
         """
         self.url = parse_service_url(service_url)
         unsupported(
@@ -278,6 +303,39 @@ class ProducerOptions(Generic[Chosen]):
         *,
         hashing_scheme: HashingScheme = HashingScheme.BoostHash,
     ) -> None:
+        """Check the options.
+
+        Args:
+            topic: its name; ``orders`` is ``persistent://public/default/orders``.
+            producer_name: one producer of a name is connected to a topic at a time; with
+                deduplication a sequence id of it counts once. ``None``: the broker makes one up.
+            schema: of the messages; ``None``: they are bytes.
+            initial_sequence_id: the first message has the next one; ``None``: after the last one
+                that the broker knows.
+            send_timeout_millis: how long a message may wait for its receipt; 0: no limit.
+            compression_type: of the payload of an entry, a message or a batch of them.
+            max_pending_messages: how many messages may wait for their receipts.
+            max_pending_messages_across_partitions: the same for all partitions together.
+            block_if_queue_full: whether ``send`` waits for room; otherwise it raises
+                ``ProducerQueueIsFull``.
+            batching_enabled: whether messages that are sent together share an entry.
+            batching_max_messages: the messages of a batch.
+            batching_max_allowed_size_in_bytes: the bytes of a batch.
+            batching_max_publish_delay_ms: how long a batch waits for more messages.
+            chunking_enabled: whether a message above the broker's limit is stored in several
+                entries; not with batches.
+            message_routing_mode: which partition a message without a key goes to.
+            lazy_start_partitioned_producers: whether partitions but the first are connected to when
+                their first message is sent.
+            properties: of the producer, shown in the statistics of the topic.
+            batching_type: ``KeyBased``: a batch has messages of one key, for Key_Shared consumers.
+            encryption_key: names of public keys that the messages are encrypted for.
+            crypto_key_reader: reads the keys.
+            access_mode: whether others may publish to the topic meanwhile.
+            message_router: a function (message, partitions) that returns the number of the
+                partition.
+            hashing_scheme: how a key chooses its partition.
+        """
         self.topic = topics_of(check_text("topic", topic))[0]
         self.producer_name = (
             check_name("producer", check_text("producer_name", producer_name))

@@ -5,6 +5,7 @@ is written down once: a type checker, ``help`` and ``inspect.signature`` show th
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -20,13 +21,27 @@ O = TypeVar("O")  # noqa: E741
 R = TypeVar("R")
 
 
+_ARGUMENT = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
+def _meanings(options: Callable[..., object]) -> dict[str, str]:
+    """Return what the docstring says of each argument."""
+    documented = vars(options)["__init__"] if isinstance(options, type) else options
+    _, _, arguments = (inspect.getdoc(documented) or "").partition("Args:\n")
+    return dict(_ARGUMENT.findall(arguments))
+
+
 def taking(
-    options: Callable[P, O], *, on_unless: Mapping[str, str] | None = None
+    options: Callable[P, O],
+    *,
+    on_unless: Mapping[str, str] | None = None,
+    described_by: tuple[Callable[..., object], ...] = (),
 ) -> Callable[[Callable[[S, O], R]], Callable[Concatenate[S, P], R]]:
     """Return a decorator: the method gets what ``options`` returns for the arguments of a call.
 
     Args:
         on_unless: flags that are on by default, each with another flag that is set instead of it.
+        described_by: have the descriptions of the arguments that ``options`` does not describe.
 
     The call, or awaiting it, raises ``InvalidType`` for arguments that ``options`` does not have,
     and what ``options`` raises.
@@ -37,6 +52,12 @@ def taking(
         for each in inspect.signature(options).parameters.values()
     ]
     signature = inspect.Signature(parameters)
+    meanings: dict[str, str] = {}
+    for each in (*reversed(described_by), options):
+        meanings |= _meanings(each)
+    described = "\n".join(
+        f"    {name}: {meanings[name]}" for name in signature.parameters if name in meanings
+    )
 
     def decorate(method: Callable[[S, O], R]) -> Callable[Concatenate[S, P], R]:
         called = "Client" if method.__name__ == "__init__" else method.__name__
@@ -69,6 +90,8 @@ def taking(
         wrapper.__signature__ = inspect.Signature(
             [*own.parameters.values()][:1] + parameters, return_annotation=own.return_annotation
         )
+        if described:
+            wrapper.__doc__ = f"{inspect.getdoc(method)}\n\nArgs:\n{described}\n"
         return cast("Callable[Concatenate[S, P], R]", wrapper)
 
     return decorate
