@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ from tests.support.metadata_stores import (
     real_ensemble,
     until_zookeeper_serves,
 )
+from tests.support.until import until
 from tests.support.worlds import run_in_production_loop
 
 
@@ -467,6 +469,17 @@ def test_session(kind: str, scenario: Scenario) -> None:
     STORES[kind](scenario)
 
 
+def _stands_still(pid: int) -> bool:
+    """Whether all threads of a process are stopped."""
+    states = [
+        line.split()[1]
+        for status in Path(f"/proc/{pid}/task").glob("*/status")
+        for line in status.read_text().splitlines()
+        if line.startswith("State:")
+    ]
+    return set(states) == {"T"}
+
+
 def test_a_leader_that_has_lost_its_followers_confirms_no_sync() -> None:
     """They may have chosen another leader meanwhile, and that one may have accepted changes."""
     pids = real_ensemble()
@@ -482,6 +495,8 @@ def test_a_leader_that_has_lost_its_followers_confirms_no_sync() -> None:
             await store.sync("/")
             for pid in followers:
                 os.kill(pid, signal.SIGSTOP)
+            # A thread that waits for a processor stops only when it gets one.
+            until("the followers stand still", lambda: all(map(_stands_still, followers)))
             with pytest.raises((OutcomeUnknown, SessionLost)):
                 await store.sync("/")
         finally:

@@ -259,7 +259,8 @@ def test_nodes_of_several_processes_are_paused_killed_and_restarted_whole(
 
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
     client.subscribe(TOPIC, "keeper", initial_position=pulsarish.InitialPosition.Earliest).close()
-    sender = Sender(client)
+    # Room for all: a send that waited for it would wait for a broker that is started after it.
+    sender = Sender(client, max_pending_messages=10_000)
     sender.send(500)
     cluster.send_signal("broker-1", signal.SIGSTOP)
     state = cluster.state(broker)

@@ -72,6 +72,7 @@ def test_lookups_go_to_the_brokers_that_isolation_permits() -> None:
         # Without a broker that is permitted, the error names the policy.
         await cluster.stop_broker("broker1")
         cluster.nodes["broker1"].crash()
+        await world.clock.sleep(1.0)  # the other one hears that it is gone
         status, answer = await web("GET", "/lookup/v2/topic/persistent/public/orders/t1")
         assert status == 503
         assert "isolation policy 'orders' binds" in answer["reason"]
