@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,7 @@ from tests.support.metadata_stores import (
     real_ensemble,
     until_zookeeper_serves,
 )
-from tests.support.until import until
+from tests.support.until import stands_still, until
 from tests.support.worlds import run_in_production_loop
 
 
@@ -469,17 +468,6 @@ def test_session(kind: str, scenario: Scenario) -> None:
     STORES[kind](scenario)
 
 
-def _stands_still(pid: int) -> bool:
-    """Whether all threads of a process are stopped."""
-    states = [
-        line.split()[1]
-        for status in Path(f"/proc/{pid}/task").glob("*/status")
-        for line in status.read_text().splitlines()
-        if line.startswith("State:")
-    ]
-    return set(states) == {"T"}
-
-
 def test_a_leader_that_has_lost_its_followers_confirms_no_sync() -> None:
     """They may have chosen another leader meanwhile, and that one may have accepted changes."""
     pids = real_ensemble()
@@ -496,7 +484,7 @@ def test_a_leader_that_has_lost_its_followers_confirms_no_sync() -> None:
             for pid in followers:
                 os.kill(pid, signal.SIGSTOP)
             # A thread that waits for a processor stops only when it gets one.
-            until("the followers stand still", lambda: all(map(_stands_still, followers)))
+            until("the followers stand still", lambda: all(map(stands_still, followers)))
             with pytest.raises((OutcomeUnknown, SessionLost)):
                 await store.sync("/")
         finally:

@@ -9,8 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import celery.exceptions
 import pytest
 
 from pulsarish.testing import LocalServer
+from tests.support.until import until
 
 ROOT = Path(__file__).parents[2]
 WAIT = 60
@@ -49,13 +49,6 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def lines(file: Path) -> list[str]:
@@ -125,7 +118,10 @@ def test_tasks_of_a_worker(tmp_path: Path) -> None:
         # events of tasks
         watch = threading.Thread(target=see_success, args=(shop.app,), daemon=True)
         watch.start()
-        until(lambda: shop.add.delay(5, 5).get(timeout=WAIT) and not watch.is_alive())
+        until(
+            "heard of a task",
+            lambda: bool(shop.add.delay(5, 5).get(timeout=WAIT) and not watch.is_alive()),
+        )
         # remote control: answers, and a task that is not to be done any more
         assert shop.app.control.ping(destination=[NODE], timeout=WAIT) == [{NODE: {"ok": "pong"}}]
         unwanted = shop.add.apply_async((0, 0), countdown=1)
@@ -143,16 +139,16 @@ def test_a_task_outlives_its_worker(tmp_path: Path) -> None:
     ):
         with worker("-c", "1") as first:
             result = shop.outlive.delay()
-            until(lambda: lines(tmp_path / "begun"))
+            until("a task has begun", lambda: bool(lines(tmp_path / "begun")))
             # These wait in the worker, and then with the broker.
             others = [shop.add.delay(number, 1) for number in range(10)]
-            until(lambda: unacknowledged(server) > 1)
+            until("a second task is held", lambda: unacknowledged(server) > 1)
             kill(first)
         (tmp_path / "released").touch()
         with worker("-P", "solo"):
             assert result.get(timeout=WAIT) is True
             assert [each.get(timeout=WAIT) for each in others] == list(range(1, 11))
-            until(lambda: backlog(server) == 0)
+            until("nothing waits", lambda: backlog(server) == 0)
         assert lines(tmp_path / "begun") == [result.id] * 2
         assert lines(tmp_path / "done") == [result.id]
 
@@ -170,7 +166,7 @@ def test_a_worker_goes_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
         ):
             assert shop.add.delay(1, 2).get(timeout=WAIT) == 3
             held = shop.outlive.delay()
-            until(lambda: lines(tmp_path / "begun"))
+            until("a task has begun", lambda: bool(lines(tmp_path / "begun")))
             server.close()
             server = LocalServer(kept, settings)
             assert shop.add.delay(3, 4).get(timeout=WAIT) == 7
@@ -178,6 +174,6 @@ def test_a_worker_goes_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
             held.get(timeout=WAIT)
             # The worker that holds it does not begin the copy that the broker delivers again.
             assert lines(tmp_path / "begun") == [held.id]
-            until(lambda: backlog(server) == 0)
+            until("nothing waits", lambda: backlog(server) == 0)
     finally:
         server.close()

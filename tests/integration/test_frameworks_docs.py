@@ -7,13 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pulsarish.testing import LocalServer
+from tests.support.until import until
 
 WAIT = 60
 BLOCKS = re.findall(
@@ -138,10 +138,7 @@ def test_celery(tmp_path: Path, server: LocalServer) -> None:
             stderr=file,
         )
         try:
-            deadline = time.monotonic() + WAIT
-            while "bill 17" not in log.read_text():
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.05)
+            until(log.read_text, lambda: "bill 17" in log.read_text())
         finally:
             worker.send_signal(signal.SIGKILL)
             worker.wait()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-__all__ = ["until"]
+__all__ = ["stands_still", "until"]
 
 _LOOK_SECONDS = 0.05
 
@@ -18,3 +19,14 @@ def until(what: str | Callable[[], str], done: Callable[[], bool], seconds: floa
             f"still not: {what if isinstance(what, str) else what()}"
         )
         time.sleep(_LOOK_SECONDS)
+
+
+def stands_still(pid: int) -> bool:
+    """Whether all threads of a process are stopped."""
+    states = [
+        line.split()[1]
+        for status in Path(f"/proc/{pid}/task").glob("*/status")
+        for line in status.read_text().splitlines()
+        if line.startswith("State:")
+    ]
+    return set(states) == {"T"}

@@ -20,7 +20,6 @@ from pulsarish.wire.entry import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsarish.broker.clients.producer import Producer
     from pulsarish.broker.policies.topic_limits import TopicLimits
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -88,11 +87,11 @@ def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:
     return int(own_time_ms)
 
 
-def with_encryption(check: Check, topic_limits: TopicLimits, producer: Producer) -> Check:
+def with_encryption(check: Check, topic_limits: TopicLimits, *, is_of_broker: bool) -> Check:
     """Return ``check``, or one that also raises ``NotAllowedError`` for an entry that is not
     encrypted, where messages must be. What the broker itself writes need not be.
     """
-    if not topic_limits.needs_encryption or producer.is_of_broker:
+    if not topic_limits.needs_encryption or is_of_broker:
         return check
 
     def check_encrypted(metadata: MessageMetadata, topic_limits: TopicLimits) -> int:

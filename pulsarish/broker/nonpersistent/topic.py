@@ -221,7 +221,9 @@ class NonPersistentTopic:
         messages_in = bytes_in = 0
         hashes_keys = any(subscription.hashes_keys for subscription in self.subscriptions.values())
         sizes = self.traffic.entry_sizes()
-        check = with_encryption(check_metadata, self.topic_limits, producer)
+        check = with_encryption(
+            check_metadata, self.topic_limits, is_of_broker=producer.is_of_broker
+        )
         for view in entries:
             size_bytes = len(view)
             if producer.closed or self.closed is not None:

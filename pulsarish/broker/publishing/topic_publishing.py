@@ -252,7 +252,7 @@ class TopicPublishing:
         check = with_encryption(
             check_prioritised if topic_limits.has_priorities else check_metadata,
             topic_limits,
-            producer,
+            is_of_broker=producer.is_of_broker,
         )
         leaving = self._topic.closed is not None
         first_mark = last_mark = 0

@@ -6,11 +6,12 @@ The libraries are those of the extra ``arrow``; nothing of them is imported befo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pulsarish.client.checks import check_number, check_timeout
+from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.messages.message import Message
 from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
@@ -31,12 +32,16 @@ __all__ = [
     "READ_BYTES",
     "ArrowBatch",
     "ArrowLimits",
+    "Made",
     "arrow_limits",
     "columns_of",
     "frame_of",
     "need_pandas",
-    "table_of",
+    "only_table",
+    "tabled",
 ]
+
+Made = TypeVar("Made")
 
 FETCH_ROWS: Final = 10_000
 FETCH_BYTES: Final = 64 << 20
@@ -65,7 +70,7 @@ class ArrowBatch:
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a pandas frame. Raises ``OperationNotSupported`` without pandas."""
         need_pandas()
-        return frame_of(self.table)
+        return frame_of(self.table, self.messages)
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,9 @@ class ArrowLimits:
 
 
 def arrow_limits(max_rows: int | None, max_bytes: int, timeout_millis: int | None) -> ArrowLimits:
-    """Return the checked limits. Raises ``InvalidArgument``, and what ``table_of`` needs."""
+    """Return the checked limits. Raises ``InvalidArgument``; ``OperationNotSupported`` without
+    pyarrow.
+    """
     rows = _ROWS_MAX if max_rows is None else check_number("max_rows", max_rows, 1, _ROWS_MAX)
     size = check_number("max_bytes", max_bytes, 1)
     seconds = check_timeout("timeout_millis", timeout_millis)
@@ -118,14 +125,31 @@ async def columns_of(consuming: MultiConsumer) -> ValueColumns:
     return value_columns(schema, found[0] if found else None)
 
 
-def table_of(messages: Sequence[Message], columns: ValueColumns) -> pa.Table:
-    """Return the table of messages."""
+def tabled(
+    inbox: MessageQueue,
+    messages: list[Message],
+    columns: ValueColumns,
+    make: Callable[[pa.Table, list[Message]], Made],
+) -> Made:
+    """Return what ``make`` makes of messages and their table.
+
+    When that fails, or is interrupted, they come again with the next call.
+    """
     from pulsarish.client.arrow.message_table import message_table
 
-    return message_table(messages, columns)
+    try:
+        return make(message_table(messages, columns), messages)
+    except BaseException:
+        inbox.put_back(messages)
+        raise
 
 
-def frame_of(table: pa.Table) -> pd.DataFrame:
+def only_table(table: pa.Table, _messages: list[Message]) -> pa.Table:
+    """Return the table."""
+    return table
+
+
+def frame_of(table: pa.Table, _messages: list[Message]) -> pd.DataFrame:
     """Return a table as a pandas frame. Whole numbers stay whole numbers where some are null."""
     pyarrow, pandas = optional_module(*_LIBRARY), optional_module(*_PANDAS)
     kinds: dict[Any, Any] = {

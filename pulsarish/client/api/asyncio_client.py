@@ -388,7 +388,11 @@ class AsyncClient(MakesAsyncWorkers):
         reader = EntryReader(
             topic, first, self._parts, window_bytes=window_bytes, subscription=f"{start}entries-"
         )
-        await reader.open()
+        try:
+            await reader.open()
+        except BaseException:
+            await reader.close()
+            raise
         return reader
 
     async def create_table_view(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self
 
@@ -14,11 +14,14 @@ from pulsarish.client.api.arrow_batch import (
     FETCH_ROWS,
     READ_BYTES,
     ArrowBatch,
+    ArrowLimits,
+    Made,
     arrow_limits,
     columns_of,
     frame_of,
     need_pandas,
-    table_of,
+    only_table,
+    tabled,
 )
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
 from pulsarish.client.api.receiving import Receiving, checkpoint_of
@@ -119,6 +122,19 @@ class _Receiving(Receiving, Generic[Value_co]):
             raise
         return messages
 
+    async def _tabled(
+        self,
+        limits: ArrowLimits,
+        make: Callable[[pa.Table, list[Message]], Made],
+        *,
+        to_end: bool = False,
+    ) -> Made:
+        if self._may_receive is not None:
+            raise self._may_receive
+        columns = await columns_of(self._consuming)
+        messages = await self._collect(limits.rows, limits.size, limits.seconds, to_end=to_end)
+        return tabled(self._inbox, messages, columns, make)
+
     async def _listen(self, listener: Any) -> None:
         while True:
             await self._listening.wait()
@@ -214,11 +230,7 @@ class AsyncConsumer(_Receiving[Value_co]):
         has no columns; and the errors of ``batch_receive``.
         """
         limits = arrow_limits(max_rows, max_bytes, timeout_millis)
-        if self._may_receive is not None:
-            raise self._may_receive
-        columns = await columns_of(self._consuming)
-        messages = await self._collect(limits.rows, limits.size, limits.seconds)
-        return ArrowBatch(table_of(messages, columns), messages)
+        return await self._tabled(limits, ArrowBatch)
 
     async def acknowledge(
         self, message: Message | MessageId | Sequence[Message | MessageId]
@@ -350,11 +362,7 @@ class AsyncReader(_Receiving[Value_co]):
         Raises as ``AsyncConsumer.fetch_arrow``.
         """
         limits = arrow_limits(max_rows, max_bytes, timeout_millis)
-        if self._may_receive is not None:
-            raise self._may_receive
-        columns = await columns_of(self._consuming)
-        messages = await self._collect(limits.rows, limits.size, limits.seconds, to_end=True)
-        return table_of(messages, columns)
+        return await self._tabled(limits, only_table, to_end=True)
 
     async def to_pandas(
         self,
@@ -364,7 +372,8 @@ class AsyncReader(_Receiving[Value_co]):
     ) -> pd.DataFrame:
         """Return what ``to_arrow`` does, as a pandas frame."""
         need_pandas()
-        return frame_of(await self.to_arrow(max_rows, max_bytes, timeout_millis))
+        limits = arrow_limits(max_rows, max_bytes, timeout_millis)
+        return await self._tabled(limits, frame_of, to_end=True)
 
     async def has_message_available(self) -> bool:
         """Whether there is a message that was not read yet."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self
 
@@ -13,11 +13,14 @@ from pulsarish.client.api.arrow_batch import (
     FETCH_ROWS,
     READ_BYTES,
     ArrowBatch,
+    ArrowLimits,
+    Made,
     arrow_limits,
     columns_of,
     frame_of,
     need_pandas,
-    table_of,
+    only_table,
+    tabled,
 )
 from pulsarish.client.api.reader_checkpoint import ReaderCheckpoint
 from pulsarish.client.api.receiving import Receiving, checkpoint_of
@@ -136,6 +139,19 @@ class _Receiving(Receiving, Generic[Value_co]):
         except KeyboardInterrupt:
             self._inbox.put_back(messages)
             raise
+
+    def _tabled(
+        self,
+        limits: ArrowLimits,
+        make: Callable[[pa.Table, list[Message]], Made],
+        *,
+        to_end: bool = False,
+    ) -> Made:
+        if self._may_receive is not None:
+            raise self._may_receive
+        columns = self._background.run(columns_of(self._consuming))
+        messages = self._collect(limits.rows, limits.size, limits.seconds, to_end=to_end)
+        return tabled(self._inbox, messages, columns, make)
 
     def _receive(self, timeout_millis: int | None) -> Message[Value_co]:
         if self._may_receive is not None:
@@ -259,11 +275,7 @@ class Consumer(_Receiving[Value_co]):
         has no columns; and the errors of ``batch_receive``.
         """
         limits = arrow_limits(max_rows, max_bytes, timeout_millis)
-        if self._may_receive is not None:
-            raise self._may_receive
-        columns = self._background.run(columns_of(self._consuming))
-        messages = self._collect(limits.rows, limits.size, limits.seconds)
-        return ArrowBatch(table_of(messages, columns), messages)
+        return self._tabled(limits, ArrowBatch)
 
     def acknowledge(self, message: Message | MessageId | Sequence[Message | MessageId]) -> None:
         """Acknowledge messages.
@@ -432,11 +444,7 @@ class Reader(_Receiving[Value_co]):
         Raises as ``Consumer.fetch_arrow``.
         """
         limits = arrow_limits(max_rows, max_bytes, timeout_millis)
-        if self._may_receive is not None:
-            raise self._may_receive
-        columns = self._background.run(columns_of(self._consuming))
-        messages = self._collect(limits.rows, limits.size, limits.seconds, to_end=True)
-        return table_of(messages, columns)
+        return self._tabled(limits, only_table, to_end=True)
 
     def to_pandas(
         self,
@@ -446,7 +454,8 @@ class Reader(_Receiving[Value_co]):
     ) -> pd.DataFrame:
         """Return what ``to_arrow`` does, as a pandas frame."""
         need_pandas()
-        return frame_of(self.to_arrow(max_rows, max_bytes, timeout_millis))
+        limits = arrow_limits(max_rows, max_bytes, timeout_millis)
+        return self._tabled(limits, frame_of, to_end=True)
 
     def has_message_available(self) -> bool:
         """Whether there is a message that was not read yet."""

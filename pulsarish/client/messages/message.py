@@ -164,6 +164,8 @@ class Message(MessageBlock, Generic[Value_co]):
 
     __slots__ = ("_end", "_entry", "_head", "_index", "_start")
 
+    _entry: OpenedEntry
+
     def __init__(self, entry: OpenedEntry, index: int, head: int, start: int, end: int) -> None:
         self._entry = entry
         self._index = index  # in the batch; -1 when the entry is not a batch
@@ -300,9 +302,6 @@ class Message(MessageBlock, Generic[Value_co]):
         if self._index < 0:
             return self._entry.metadata
         return SingleMessageMetadata.FromString(self._entry.payload[self._head : self._start])
-
-    def _inbox(self) -> Inbox | None:
-        return self._entry.inbox
 
     def __repr__(self) -> str:
         return f"Message({self.message_id()}, {self._end - self._start} bytes)"

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 from pulsarish.model.errors import NotAllowedError, PulsarishError
 from pulsarish.runtime.log import get_logger
 
-__all__ = ["Acknowledges", "Inbox", "MessageBlock"]
+__all__ = ["Acknowledges", "Arrived", "Inbox", "MessageBlock"]
 
 _log = get_logger("client")
 
@@ -29,18 +29,23 @@ class Inbox(Protocol):
     consumer: Acknowledges | None
 
 
+class Arrived(Protocol):
+    """The entry of a message."""
+
+    inbox: Inbox | None
+    """Where it arrived; ``None``: it came to no consumer."""
+
+
 class MessageBlock:
     """A message that a block acknowledges. It has no attributes of its own."""
 
     __slots__ = ()
 
-    def _inbox(self) -> Inbox | None:
-        """Return where the message arrived; ``None``: it came to no consumer."""
-        raise NotImplementedError
+    _entry: Arrived
 
     def _consumer(self, *, is_awaited: bool) -> Acknowledges:
         """Return the consumer that acknowledges the message. Raises ``NotAllowedError``."""
-        inbox = self._inbox()
+        inbox = self._entry.inbox
         consumer = None if inbox is None else inbox.consumer
         if consumer is None:
             raise NotAllowedError(

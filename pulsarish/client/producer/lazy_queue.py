@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.pending_entries import Callback, PendingEntry
-from pulsarish.client.producer.send_queue import SendLimits, SendQueue
+from pulsarish.client.producer.send_limits import SendLimits
+from pulsarish.client.producer.send_queue import SendQueue
 from pulsarish.model.errors import MessageTooBig, PulsarishError
 
 __all__ = ["LazyQueue"]

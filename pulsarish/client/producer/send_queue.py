@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -32,32 +31,16 @@ from pulsarish.client.messages.entry_encoder import (
 from pulsarish.client.messages.pending_entries import Batch, Callback, Chunked, PendingEntry
 from pulsarish.client.producer.entry_sealer import EntrySealer
 from pulsarish.client.producer.key_batches import by_key, key_alone
+from pulsarish.client.producer.send_limits import SendLimits, too_big
 from pulsarish.model.errors import MessageTooBig, PulsarishError
 
 if TYPE_CHECKING:
     from pulsarish.client.producer.encryption import Encryption
 
-__all__ = ["SendLimits", "SendQueue"]
+__all__ = ["SendQueue"]
 
 CHUNKED_BYTES_MAX: Final = 1 << 30
 """The largest content that is sent in chunks; consumers do not assemble more."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendLimits:
-    """The options of a producer that the core needs."""
-
-    max_pending_messages: int
-    batching: bool
-    batch_messages_max: int
-    batch_bytes_max: int
-    compression: CompressionType
-    timeout_seconds: float
-    """How long a message may wait for its receipt; 0: no limit."""
-    by_key: bool = False
-    """A batch holds messages of one key only."""
-    chunking: bool = False
-    """A message above the broker's limit is split into several entries."""
 
 
 class SendQueue:
@@ -392,20 +375,8 @@ class SendQueue:
 
         Their size is known only after compression.
         """
-        refused: list[tuple[PendingEntry, PulsarishError]] = []
-        for entry in self._oversized:
-            what = "a batch" if entry.is_batch else "content"
-            size, limit = len(entry.parts[1]), self.max_message_bytes
-            refused.append(
-                (
-                    entry,
-                    MessageTooBig(
-                        f"{what} of {size} bytes is above the broker's limit of {limit} bytes an "
-                        "entry"
-                    ),
-                )
-            )
-            self.pending_count -= len(entry.callbacks)
+        refused = [(entry, too_big(entry, self.max_message_bytes)) for entry in self._oversized]
+        self.pending_count -= sum(len(entry.callbacks) for entry in self._oversized)
         self._oversized.clear()
         return refused
 

@@ -22,7 +22,8 @@ from pulsarish.client.message_log import message_log
 from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.messages.pending_entries import PendingEntry
 from pulsarish.client.producer.lazy_queue import LazyQueue
-from pulsarish.client.producer.send_queue import SendLimits, SendQueue
+from pulsarish.client.producer.send_limits import SendLimits
+from pulsarish.client.producer.send_queue import SendQueue
 from pulsarish.client.schemas.wire import schema_message
 from pulsarish.client.send_failures import SendFailures
 from pulsarish.client.stats import SendCounts

@@ -220,7 +220,7 @@ class Channel(virtual.Channel):
         if opened is not None and opened.name not in self._active_queues:
             opened.callback = None
             while opened.ready and opened.kind is not QueueKind.TEMPORARY:
-                self._return(opened.ready.popleft())
+                self._requeue(opened.ready.popleft())
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         """Return the next message of a queue. Raises ``Empty`` when none comes in time."""
@@ -275,9 +275,8 @@ class Channel(virtual.Channel):
             return  # the source is being closed, and what it has not settled is delivered again
         delivery = Delivery(source, message, message.redelivery_count() > 0)
         source.is_asked = False
-        if source.is_kept and not (opened.is_wanted and self._has_room()):
-            source.requeue(message)
-        else:
+        has_use = opened.is_wanted and self._has_room()
+        if has_use or not source.requeue(message):
             opened.ready.append(delivery)
         self._transport.wake()
 
@@ -301,15 +300,13 @@ class Channel(virtual.Channel):
         opened, delivery = found
         if not requeue:
             delivery.source.acknowledge(delivery.message)
-        elif delivery.source.is_kept:
-            self._return(delivery)
-        else:
+        elif not self._requeue(delivery):
             delivery.redelivered = True
             opened.ready.appendleft(delivery)
         self._transport.wake()
 
-    def _return(self, delivery: Delivery) -> None:
-        delivery.source.requeue(delivery.message)
+    def _requeue(self, delivery: Delivery) -> bool:
+        return delivery.source.requeue(delivery.message)
 
     def extend(self) -> None:
         """Say of all messages that the program has that they are worked on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -32,11 +33,8 @@ class Receives(Protocol):
     def on_failure(self, error: PulsarishError) -> None: ...
 
 
-class Source:
+class Source(ABC):
     """Receives one message each time it is asked, in a thread of its own."""
-
-    is_kept = True
-    """Whether what is not acknowledged comes again, also after the death of this process."""
 
     def __init__(self, accepts: Accepts | None, receiver: Receives, topic: str) -> None:
         self.is_asked = False
@@ -57,13 +55,15 @@ class Source:
     def acknowledge(self, message: Message) -> None:
         self.held.discard(message.message_id())
 
-    def requeue(self, message: Message) -> None:
-        """Have a message delivered again. Only a source that keeps messages can."""
-        raise NotImplementedError
+    @abstractmethod
+    def requeue(self, message: Message) -> bool:
+        """Have a message delivered again. Return whether a broker does."""
 
+    @abstractmethod
     def extend(self, message: Message) -> None:
         """Say that the message is still worked on."""
 
+    @abstractmethod
     def close(self, *, delete: bool = False) -> None:
         """Close the consumer or reader, and end the thread.
 
@@ -72,15 +72,14 @@ class Source:
 
         Raises ``ForkedProcess`` in the child of a fork.
         """
-        raise NotImplementedError
 
     def end(self) -> None:
         """End the thread, once the client is closed."""
         self._is_closed = True
         self._turns.release()
 
-    def _take(self) -> Message:
-        raise NotImplementedError
+    @abstractmethod
+    def _take(self) -> Message: ...
 
     def _receive_in_turn(self) -> None:
         try:
@@ -130,9 +129,10 @@ class SubscriptionSource(Source):
         self._consumer.acknowledge(message)
         super().acknowledge(message)
 
-    def requeue(self, message: Message) -> None:
+    def requeue(self, message: Message) -> bool:
         super().acknowledge(message)
         self._consumer.negative_acknowledge(message)
+        return True
 
     def extend(self, message: Message) -> None:
         self._consumer.ack_extend(message)
@@ -153,11 +153,15 @@ class SubscriptionSource(Source):
 class ReaderSource(Source):
     """A reader: gets all messages from its start on, and is gone with its process."""
 
-    is_kept = False
-
     def __init__(self, reader: Reader, accepts: Accepts | None, receiver: Receives) -> None:
         self._reader = reader
         super().__init__(accepts, receiver, reader.topic())
+
+    def requeue(self, message: Message) -> bool:
+        return False
+
+    def extend(self, message: Message) -> None:
+        """Do nothing: no other process has the message."""
 
     def close(self, *, delete: bool = False) -> None:
         self._reader.close()

@@ -73,5 +73,6 @@ CANCELLATION_MUTANTS: Final = (
         "an opening that is cancelled on its way is closed at the broker before the next one",
         replacing(Reconnector, "open", _going_on),
         seeds=40,
+        first=22,
     ),
 )

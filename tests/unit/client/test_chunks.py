@@ -12,7 +12,8 @@ from pulsarish.client.consumer.chunk_assembler import SHARED_REDELIVERIES, Chunk
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Entry
-from pulsarish.client.producer.send_queue import SendLimits, SendQueue
+from pulsarish.client.producer.send_limits import SendLimits
+from pulsarish.client.producer.send_queue import SendQueue
 from pulsarish.model.errors import ChecksumError, OperationNotSupported
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry, parse_metadata, split_entry, verify_entry

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.messages.entry_encoder import Extras, encode_batch
 from pulsarish.client.messages.pending_entries import PendingEntry
-from pulsarish.client.producer.send_queue import SendLimits, SendQueue
+from pulsarish.client.producer.send_limits import SendLimits
+from pulsarish.client.producer.send_queue import SendQueue
 from pulsarish.model.errors import MessageTooBig
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata, verify_entry
