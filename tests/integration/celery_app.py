@@ -39,10 +39,10 @@ def total(numbers: list[int]) -> int:
 
 
 @app.task(bind=True, max_retries=3)
-def fail_twice(self: Any) -> int:
+def fail_twice(self: Any) -> None:
+    _note("tried", str(self.request.retries))
     if self.request.retries < 2:
         raise self.retry(countdown=0.1)
-    return int(self.request.retries)
 
 
 @app.task(bind=True, acks_late=True)
